@@ -1,0 +1,1 @@
+"""Relax: the graph IR. Typed dataflow with symbolic shapes; tensor operators above, calls of PrimFuncs below."""
