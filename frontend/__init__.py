@@ -1,0 +1,1 @@
+"""Importers: from model files to Relax."""

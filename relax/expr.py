@@ -159,7 +159,8 @@ class MatchCast(Node):
 @dataclass(frozen=True, slots=True, eq=False)
 class Function(Node):
     """`params` (their shape symbols are defined by first occurrence), `bindings` in order, and `result` (a Var, Constant, or a
-    Tuple of these). Attributes: "output_names" (tuple of str), "dim_ranges" (tuple of (symbol name, lo, hi or None, divisor))."""
+    Tuple of these). Attributes: "output_names" (tuple of str), "input_names",
+    "dim_ranges" (tuple of (symbol, lo, hi or None, divisor)), "constraints" (tuple of (a, b, reason): checked on each run)."""
 
     name: str
     params: tuple[Var, ...]
