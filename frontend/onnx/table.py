@@ -1,0 +1,19 @@
+"""The converters: domain -> operator -> [(since_version, converter)], made of one table a family."""
+
+from __future__ import annotations
+
+from everport.frontend.onnx.context import Converter, Rows
+from everport.frontend.onnx.unary import UNARY
+
+STANDARD: Rows = {
+    **UNARY,
+}
+
+CONVERTERS: dict[str, Rows] = {"": STANDARD}
+
+
+def find_converter(domain: str, op: str, opset: int) -> Converter | None:
+    """The converter with the highest since_version not above `opset`, or None."""
+    rows = CONVERTERS.get(domain, {}).get(op, [])
+    fitting = [row for row in rows if row[0] <= opset]
+    return max(fitting, key=lambda row: row[0])[1] if fitting else None
