@@ -1,0 +1,1 @@
+"""Code generators and the host program."""

@@ -1,0 +1,1 @@
+"""CPU code: device TIR to LLVM text, objects, and one shared library."""

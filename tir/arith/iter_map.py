@@ -11,7 +11,16 @@ from dataclasses import dataclass
 
 from everport.ir.errors import CompileError
 from everport.tir.arith.analyzer import Analyzer
-from everport.tir.expr import Binary, Const, Expr, ExprLike, Var, as_int, const, substitute
+from everport.tir.expr import (
+    Binary,
+    Const,
+    Expr,
+    ExprLike,
+    Var,
+    as_int,
+    const,
+    substitute,
+)
 
 
 class IterMapError(CompileError):

@@ -1,0 +1,1 @@
+"""Everport: a deployment compiler for trained models."""

@@ -1,0 +1,47 @@
+"""lower_blocks: blocks become plain statements over loop variables."""
+
+from __future__ import annotations
+
+from everport.ir.node import Node, rewrite
+from everport.tir.arith import Analyzer
+from everport.tir.expr import Const, Expr, eq, free_vars, logical_and, substitute
+from everport.tir.func import PrimFunc
+from everport.tir.stmt import Allocate, Block, If, Stmt, seq
+
+
+def lower_blocks(func: PrimFunc) -> PrimFunc:
+    """Replaces each block by its body with the bindings in place of the iterators, under its predicate.
+
+    An init that was not decomposed runs where every reduce iterator is 0. The allocations of inner blocks become Allocate
+    statements; those of the root block stay in an outer Allocate chain for place_buffers.
+    """
+
+    def lowered(node: Node) -> Node | None:
+        return _plain(node) if isinstance(node, Block) else None
+
+    body = rewrite(func.body, lowered)
+    return func.with_fields(body=body)
+
+
+def _plain(block: Block) -> Stmt:
+    mapping = {i.var: b for i, b in zip(block.iters, block.bindings, strict=True)}
+    body = substitute(block.body, mapping)
+    if block.init is not None:
+        firsts: list[Expr] = [
+            eq(b, 0) for i, b in zip(block.iters, block.bindings, strict=True) if i.kind == "reduce" and not isinstance(b, Const)
+        ]
+        init = substitute(block.init, mapping)
+        body = seq(If(logical_and(*firsts), init) if firsts else init, body)
+    for buffer in reversed(block.allocs):
+        body = Allocate(buffer, body)
+    if not (isinstance(block.predicate, Const) and block.predicate.value):
+        body = If(substitute(block.predicate, mapping), body)
+    return body
+
+
+def shape_analyzer(func: PrimFunc) -> Analyzer:
+    """An analyzer that knows extents to be non-negative: every shape symbol of the buffers is at least 0."""
+    analyzer = Analyzer()
+    for symbol in free_vars([s for b in func.buffers for s in b.shape]):
+        analyzer.bind(symbol, 0, None)
+    return analyzer

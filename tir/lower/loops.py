@@ -1,0 +1,116 @@
+"""simplify_loops and unroll_loops."""
+
+from __future__ import annotations
+
+from everport.tir.arith import Analyzer
+from everport.tir.expr import Const, Expr, as_int, substitute
+from everport.tir.func import PrimFunc
+from everport.tir.lower.blocks import shape_analyzer
+from everport.tir.stmt import (
+    Allocate,
+    Evaluate,
+    For,
+    If,
+    Let,
+    Seq,
+    Stmt,
+    Store,
+    While,
+    seq,
+)
+
+EMPTY = Seq(())
+
+
+def simplify_loops(func: PrimFunc) -> PrimFunc:
+    """Canonical indices and conditions under the bounds of the loops around them; drops loops of one step, conditions that
+    are decided, and what never runs."""
+    analyzer = shape_analyzer(func)
+    return func.with_fields(body=_simplified(func.body, analyzer))
+
+
+def _simplified(s: Stmt, analyzer: Analyzer) -> Stmt:
+    match s:
+        case Seq():
+            parts = [_simplified(p, analyzer) for p in s.stmts]
+            kept = [p for p in parts if not _is_empty(p)]
+            if len(kept) == len(s.stmts) and all(a is b for a, b in zip(kept, s.stmts, strict=True)):
+                return s
+            return seq(kept)
+        case Store():
+            return s.with_fields(
+                indices=_all(s.indices, analyzer),
+                value=analyzer.simplify(s.value),
+                mask=None if s.mask is None else analyzer.simplify(s.mask),
+            )
+        case For():
+            extent = analyzer.simplify(s.extent)
+            steps = as_int(extent)
+            if steps == 0:
+                return EMPTY
+            if steps == 1 and s.kind != "thread":
+                return _simplified(substitute(s.body, {s.var: Const(0)}), analyzer)
+            analyzer.bind_extent(s.var, extent)
+            body = _simplified(s.body, analyzer)
+            return EMPTY if _is_empty(body) else s.with_fields(extent=extent, body=body)
+        case If():
+            cond = analyzer.simplify(s.cond)
+            decided = as_int(cond)
+            if decided is not None:
+                chosen = s.then if decided else s.otherwise
+                return EMPTY if chosen is None else _simplified(chosen, analyzer)
+            inside = analyzer.copy()
+            inside.assume(cond)
+            then = _simplified(s.then, inside)
+            otherwise = None if s.otherwise is None else _simplified(s.otherwise, analyzer)
+            return s.with_fields(cond=cond, then=then, otherwise=otherwise)
+        case While():
+            return s.with_fields(cond=analyzer.simplify(s.cond), body=_simplified(s.body, analyzer))
+        case Let():
+            value = analyzer.simplify(s.value)
+            lo, hi = analyzer.bounds(value) if value.dtype.is_int else (None, None)
+            if s.var.dtype.is_int:
+                analyzer.bind(s.var, lo, hi if hi != lo else None)
+            return s.with_fields(value=value, body=_simplified(s.body, analyzer))
+        case Evaluate():
+            return s.with_fields(value=analyzer.simplify(s.value))
+        case Allocate():
+            return s.with_fields(body=_simplified(s.body, analyzer))
+    raise TypeError(f"not a lowered statement: {type(s).__name__}")
+
+
+def _all(indices: tuple[Expr, ...], analyzer: Analyzer) -> tuple[Expr, ...]:
+    new = tuple(analyzer.simplify(i) for i in indices)
+    return indices if all(a is b for a, b in zip(new, indices, strict=True)) else new
+
+
+def _is_empty(s: Stmt) -> bool:
+    return isinstance(s, Seq) and not s.stmts
+
+
+def unroll_loops(func: PrimFunc) -> PrimFunc:
+    """Writes out loops of kind "unrolled" whose extent is constant; others become serial. Indices fold on the way."""
+    analyzer = shape_analyzer(func)
+    return func.with_fields(body=_unrolled(func.body, analyzer))
+
+
+def _unrolled(s: Stmt, analyzer: Analyzer) -> Stmt:
+    match s:
+        case Seq():
+            return seq([_unrolled(p, analyzer) for p in s.stmts])
+        case For():
+            steps = as_int(s.extent)
+            if s.kind == "unrolled" and steps is not None:
+                body = _unrolled(s.body, analyzer)
+                return seq([substitute(body, {s.var: Const(k)}) for k in range(steps)])
+            analyzer.bind_extent(s.var, s.extent)
+            kind = "serial" if s.kind == "unrolled" else s.kind
+            return s.with_fields(body=_unrolled(s.body, analyzer), kind=kind)
+        case If():
+            otherwise = None if s.otherwise is None else _unrolled(s.otherwise, analyzer)
+            return s.with_fields(then=_unrolled(s.then, analyzer), otherwise=otherwise)
+        case While() | Let() | Allocate():
+            return s.with_fields(body=_unrolled(s.body, analyzer))
+    return s
+
+
