@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import ctypes
 import difflib
+import itertools
 import os
 import sys
 import threading
@@ -171,7 +172,7 @@ class Model:
         self.threads = default_threads() if threads is None else threads
         self._weights = np.frombuffer(package.archive.view("weights.safetensors"), np.uint8)
         self.weights_pointer = self._weights.ctypes.data + package.weights_start
-        self._library = _open_library(package)
+        self._library = open_library(package.archive.view("cpu/model.so"), repr(str(self.path)))
         self._run = self._library.everport_run
         self._run.argtypes = [ctypes.c_void_p] * 4
         self._run.restype = ctypes.c_int32
@@ -407,14 +408,19 @@ def _shape(values: Sequence[Any]) -> str:
     return f"[{', '.join(map(str, values))}]"
 
 
-def _open_library(package: Package) -> ctypes.CDLL:
-    """The native code, from memory where the system offers it, else from a private temporary file."""
-    data = package.archive.view("cpu/model.so")
+_loaded = itertools.count()
+
+
+def open_library(data: Any, what: str) -> ctypes.CDLL:
+    """Native code from memory where the system offers it, else from a private temporary file."""
     if hasattr(os, "memfd_create"):
         descriptor = os.memfd_create("everport-model")
         try:
             os.write(descriptor, data)
-            return _dlopen(f"/proc/self/fd/{descriptor}", package)
+            # The loader takes a name it has seen for the same library, and descriptors are reused: spell each path differently.
+            number = next(_loaded)
+            spelling = "".join("./" if number >> bit & 1 else "/" for bit in range(32))
+            return _dlopen(f"/proc/self/{spelling}fd/{descriptor}", what)
         finally:
             os.close(descriptor)
     import tempfile
@@ -423,16 +429,16 @@ def _open_library(package: Package) -> ctypes.CDLL:
     try:
         with os.fdopen(handle, "wb") as file:
             file.write(data)
-        return _dlopen(path, package)
+        return _dlopen(path, what)
     finally:
         os.unlink(path)
 
 
-def _dlopen(path: str, package: Package) -> ctypes.CDLL:
+def _dlopen(path: str, what: str) -> ctypes.CDLL:
     try:
         return ctypes.CDLL(path)
     except OSError as error:
-        raise RunError(f"{str(package.path)!r}: the native code cannot be loaded: {error}") from None
+        raise RunError(f"{what}: the native code cannot be loaded: {error}") from None
 
 
 def load(path: str | os.PathLike, threads: int | None = None, verify: bool = False) -> Model:

@@ -151,6 +151,7 @@ class FuncBuilder:
         body: Callable[..., Stmt],
         reads: Sequence[Buffer] = (),
         init: Callable[..., Stmt] | None = None,
+        allocs: Sequence[Buffer] = (),
         **annotations: Any,
     ) -> None:
         """A hand-written block: `iters` are (name, extent, kind); `body(*iterators)` returns its statement (its own loops,
@@ -166,6 +167,7 @@ class FuncBuilder:
             tuple(full_region(b) for b in writes),
             body(*variables),
             init(*variables) if init is not None else None,
+            allocs=tuple(allocs),
             annotations=tuple(sorted(annotations.items())),
             span=self.span,
         )

@@ -396,7 +396,7 @@ class _Function:
             wide = self.assign(f"zext {_vec('i16', lanes)} {raw} to {ints}")
             moved = self.assign(f"shl {ints} {wide}, {splat('i32', '16', lanes)}")
             return self.assign(f"bitcast {ints} {moved} to {floats}")
-        return raw
+        return self.narrowed(raw, t, lanes)
 
     def to_memory(self, value: str, t: DType, lanes: int) -> str:
         if t.is_bool:
@@ -405,6 +405,8 @@ class _Function:
             ints = self.assign(f"bitcast {_vec('float', lanes)} {value} to {_vec('i32', lanes)}")
             top = self.assign(f"lshr {_vec('i32', lanes)} {ints}, {splat('i32', '16', lanes)}")
             return self.assign(f"trunc {_vec('i32', lanes)} {top} to {_vec('i16', lanes)}")
+        if t.bits == 4:  # the low half of a byte
+            return self.assign(f"and {_vec('i8', lanes)} {value}, {splat('i8', '15', lanes)}")
         return value
 
     def round_bf16(self, value: str, lanes: int) -> str:
@@ -671,9 +673,32 @@ class _Function:
         a, b = order[value_type(source)], order[value_type(target)]
         if a < b:
             value = self.assign(f"fpext {have} {value} to {want}")
+        elif a - b == 2:
+            odd = self.float_rounded_to_odd(value, lanes)
+            value = self.assign(f"fptrunc {_vec('float', lanes)} {odd} to {want}")
+        elif a > b and target.name == "bf16":
+            value = self.float_rounded_to_odd(value, lanes)
         elif a > b:
             value = self.assign(f"fptrunc {have} {value} to {want}")
         return self.round_bf16(value, lanes) if target.name == "bf16" else value
+
+    def float_rounded_to_odd(self, value: str, lanes: int) -> str:
+        """A double as a float whose last bit records what was lost, so that a second rounding rounds the double itself."""
+        floats, doubles, ints = _vec("float", lanes), _vec("double", lanes), _vec("i32", lanes)
+        near = self.assign(f"fptrunc {doubles} {value} to {floats}")
+        back = self.assign(f"fpext {floats} {near} to {doubles}")
+        lost = self.assign(f"fcmp one {doubles} {back}, {value}")
+        bits = self.assign(f"bitcast {floats} {near} to {ints}")
+        self.module.math.declare(f"declare {doubles} @llvm.fabs.{'' if lanes == 1 else f'v{lanes}'}f64({doubles})")
+        sizes = [
+            self.assign(f"call {doubles} @llvm.fabs.{'' if lanes == 1 else f'v{lanes}'}f64({doubles} {v})") for v in (back, value)
+        ]
+        above = self.assign(f"fcmp ogt {doubles} {sizes[0]}, {sizes[1]}")
+        step = self.assign(f"zext {_vec('i1', lanes)} {above} to {ints}")
+        down = self.assign(f"sub {ints} {bits}, {step}")
+        odd = self.assign(f"or {ints} {down}, {splat('i32', '1', lanes)}")
+        chosen = self.assign(f"select {_vec('i1', lanes)} {lost}, {ints} {odd}, {ints} {bits}")
+        return self.assign(f"bitcast {ints} {chosen} to {floats}")
 
     def float_to_int(self, value: str, source: DType, target: DType, lanes: int) -> str:
         """Truncates; saturates out of range; NaN gives 0."""

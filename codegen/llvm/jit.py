@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ctypes
-import os
 from collections.abc import Callable
 from typing import Any
 
@@ -12,6 +11,7 @@ import numpy as np
 from everport.codegen.llvm.build import compile_texts, kernel_symbol
 from everport.codegen.llvm.link import link_library
 from everport.codegen.llvm.pool import pool_text
+from everport.runtime.model import open_library
 from everport.targets import Target, parse_target
 from everport.tir.buffer import Buffer
 from everport.tir.func import PrimFunc
@@ -22,7 +22,7 @@ def compile_and_load(func: PrimFunc, target: Target | None = None, opt: int = 2)
     target = target or parse_target("cpu")
     symbol, text = kernel_symbol(func)
     objects, _ = compile_texts([text, pool_text(target)], target, opt)
-    library = load_bytes(link_library(objects, target, [symbol]))
+    library = open_library(link_library(objects, target, [symbol]), func.name)
     kernel = library[symbol]
     kernel.argtypes = [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p]
     kernel.restype = None
@@ -49,9 +49,3 @@ def call(run: Callable[..., None], func: PrimFunc, inputs: list[np.ndarray], int
     run(*inputs, *made, *ints)
     return made[: func.num_outputs]
 
-
-def load_bytes(data: bytes) -> ctypes.CDLL:
-    """A library from memory."""
-    descriptor = os.memfd_create("everport")
-    os.write(descriptor, data)
-    return ctypes.CDLL(f"/proc/self/fd/{descriptor}")

@@ -2,11 +2,19 @@
 
 from __future__ import annotations
 
+from everport.frontend.onnx.binary import BINARY
 from everport.frontend.onnx.context import Converter, Rows
+from everport.frontend.onnx.nn import NN
+from everport.frontend.onnx.reduce import REDUCE
+from everport.frontend.onnx.shape import SHAPE
 from everport.frontend.onnx.unary import UNARY
 
 STANDARD: Rows = {
     **UNARY,
+    **BINARY,
+    **REDUCE,
+    **SHAPE,
+    **NN,
 }
 
 CONVERTERS: dict[str, Rows] = {"": STANDARD}

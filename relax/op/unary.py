@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -13,8 +14,14 @@ from everport.relax.op.base import FusionKind, InferContext, OpDef, table
 from everport.relax.struct_info import StructInfo, TensorInfo
 from everport.tir.buffer import Buffer
 from everport.tir.build import FuncBuilder
-from everport.tir.expr import Cast, Expr, binary, cast, const, logical_not, select, unary, lt, gt
+from everport.tir.expr import Expr, binary, const, gt, logical_not, lt, select, unary
 from everport.tir.intrin import call
+
+
+def widened(x: np.ndarray) -> np.ndarray:
+    """f16, bf16 and fp8 as f32; other arrays as they are."""
+    small = x.dtype.itemsize < 4 and x.dtype.kind not in "biu" and not x.dtype.name.startswith(("int", "uint"))
+    return x.astype(np.float32) if small else x
 
 
 def unary_op(
@@ -36,8 +43,7 @@ def unary_op(
         return infos[0] if result is None else TensorInfo(infos[0].shape, result)
 
     def meaning(attrs: Mapping[str, Any], x: np.ndarray) -> np.ndarray:
-        wide = x.astype(np.float32) if x.dtype.itemsize < 4 and not np.issubdtype(x.dtype, np.integer) and x.dtype != bool else x
-        return np.asarray(numpy(wide)).astype(x.dtype if result is None else result.numpy)
+        return np.asarray(numpy(widened(x))).astype(x.dtype if result is None else result.numpy)
 
     def lower(b: FuncBuilder, buffers: Sequence[Buffer], attrs: Mapping[str, Any], info: StructInfo) -> Buffer:
         x = buffers[0]
@@ -52,22 +58,56 @@ def _intrinsic(name: str, numpy: Callable[[np.ndarray], np.ndarray], **options: 
 
 def _sign(x: Expr) -> Expr:
     one, zero = const(1, x.dtype), const(0, x.dtype)
-    positive = select(gt(x, zero), one, zero)
-    return positive if not x.dtype.is_signed else select(lt(x, zero), const(-1, x.dtype), select(gt(x, zero), one, x if x.dtype.is_float else zero))
+    if not x.dtype.is_signed:
+        return select(gt(x, zero), one, zero)
+    rest = x if x.dtype.is_float else zero  # NaN stays NaN
+    return select(lt(x, zero), const(-1, x.dtype), select(gt(x, zero), one, rest))
 
 
 def _sigmoid(x: np.ndarray) -> np.ndarray:
-    with np.errstate(over="ignore"):
-        return 1 / (1 + np.exp(-x))
+    return 1 / (1 + np.exp(-x))
+
+
+def _softplus(x: Expr) -> Expr:
+    """max(x, 0) + log1p(exp(-|x|)): no overflow."""
+    return binary("max", x, const(0, x.dtype)) + call("log1p", call("exp", -call("abs", x)))
+
+
+def _erf(x: np.ndarray) -> np.ndarray:
+    return np.array([math.erf(float(v)) for v in x.reshape(-1)], x.dtype).reshape(x.shape)
 
 
 UNARY_OPS: dict[str, OpDef] = table(
     unary_op("neg", lambda x: unary("neg", x), np.negative, ints=True),
-    unary_op("abs", lambda x: call("abs", x), np.abs, ints=True),
+    _intrinsic("abs", np.abs, ints=True),
     unary_op("sign", _sign, np.sign, ints=True),
     unary_op("relu", lambda x: binary("max", x, const(0, x.dtype)), lambda x: np.maximum(x, 0), ints=True),
     unary_op("logical_not", logical_not, np.logical_not, floats=False, bools=True),
+    unary_op("bitwise_not", lambda x: unary("~", x), np.invert, floats=False, ints=True),
     unary_op("reciprocal", lambda x: const(1, x.dtype) / x, lambda x: 1 / x),
+    unary_op("softplus", _softplus, lambda x: np.maximum(x, 0) + np.log1p(np.exp(-np.abs(x)))),
+    unary_op("rsqrt", lambda x: call("rsqrt", x), lambda x: 1 / np.sqrt(x)),
     _intrinsic("exp", np.exp),
+    _intrinsic("log", np.log),
+    _intrinsic("sqrt", np.sqrt),
+    _intrinsic("sin", np.sin),
+    _intrinsic("cos", np.cos),
+    _intrinsic("tan", np.tan),
+    _intrinsic("asin", np.arcsin),
+    _intrinsic("acos", np.arccos),
+    _intrinsic("atan", np.arctan),
+    _intrinsic("sinh", np.sinh),
+    _intrinsic("cosh", np.cosh),
+    _intrinsic("tanh", np.tanh),
+    _intrinsic("asinh", np.arcsinh),
+    _intrinsic("acosh", np.arccosh),
+    _intrinsic("atanh", np.arctanh),
+    _intrinsic("erf", _erf),
     _intrinsic("sigmoid", _sigmoid),
+    _intrinsic("floor", np.floor),
+    _intrinsic("ceil", np.ceil),
+    _intrinsic("trunc", np.trunc),
+    _intrinsic("round", np.rint),
+    _intrinsic("isnan", np.isnan, result=boolean),
+    _intrinsic("isinf", np.isinf, result=boolean),
 )

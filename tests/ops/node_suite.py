@@ -1,0 +1,123 @@
+"""Runs ONNX's own node tests on compiled packages: `python tests/ops/node_suite.py [--filter TEXT] [--update]`.
+
+Each test ends as "pass", "refused: REASON" (an UnsupportedError at compile time), "wrong: ..." or "crash: ...".
+tests/ops/expectations.txt holds the expected end of every test; "wrong" and "crash" have no place in it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import functools
+import re
+import tempfile
+import warnings
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+from onnx import numpy_helper
+
+import everport
+from everport.driver import compile_model
+from everport.ir.errors import UnsupportedError
+
+EXPECTATIONS = Path(__file__).with_name("expectations.txt")
+
+
+@functools.cache
+def cases() -> dict[str, Any]:
+    """Every node test of the installed onnx by name."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        from onnx.backend.test.loader import load_model_tests
+
+        return {t.name: t for t in load_model_tests(kind="node")}
+
+
+def _array(value: Any) -> np.ndarray | None:
+    if isinstance(value, onnx.TensorProto):
+        return numpy_helper.to_array(value)
+    return np.asarray(value) if isinstance(value, (np.ndarray, np.generic)) else None
+
+
+def _data(case: Any) -> list[tuple[list[Any], list[Any]]]:
+    """Input and output arrays of every data set; None where a value is no tensor."""
+    if case.data_sets is not None:
+        return [([_array(i) for i in ins], [_array(o) for o in outs]) for ins, outs in case.data_sets]
+    raise ValueError(f"{case.name} has no data in memory")
+
+
+def run_case(case: Any) -> str:
+    """How one test ends."""
+    try:
+        with tempfile.TemporaryDirectory() as folder:
+            path, _ = compile_model(case.model, output=Path(folder) / "m.everport", opt=1)
+            model = everport.load(path, threads=1)
+            for inputs, outputs in _data(case):
+                if any(v is None for v in (*inputs, *outputs)):
+                    return "crash: compiled, though a value is no tensor"
+                made = model(*(np.asarray(i) for i in inputs))
+                made = made if isinstance(made, tuple) else (made,)
+                for got, expected, info in zip(made, outputs, model.outputs, strict=True):
+                    verdict = compare(got, expected, case.rtol, case.atol)
+                    if verdict:
+                        return f"wrong: {info.name}: {verdict}"
+        return "pass"
+    except UnsupportedError as error:
+        return f"refused: {reason(error)}"
+    except Exception as error:  # the harness reports what a compiler must not raise
+        return f"crash: {type(error).__name__}: {' '.join(str(error).split())[:200]}"
+
+
+def reason(error: UnsupportedError) -> str:
+    """The first note without counts and node names, or the message."""
+    text = error.notes[0] if error.notes else error.message
+    return re.sub(r" x \d+: ", ": ", re.sub(r" \([^()]*'[^()]*\)$", "", text))[:160]
+
+
+def compare(got: np.ndarray, expected: np.ndarray, rtol: float, atol: float) -> str:
+    """Empty if equal within tolerance, else what differs."""
+    if got.dtype != expected.dtype:
+        return f"type {got.dtype}, expected {expected.dtype}"
+    if got.shape != expected.shape:
+        return f"shape {list(got.shape)}, expected {list(expected.shape)}"
+    if expected.dtype.kind in "biu" or expected.dtype.name.startswith(("int", "uint")):
+        a, b = got.astype(np.int64), expected.astype(np.int64)
+        return "" if np.array_equal(a, b) else f"{int((a != b).sum())} of {a.size} integers differ"
+    a, b = got.astype(np.float64), expected.astype(np.float64)
+    if np.allclose(a, b, rtol, atol, equal_nan=True):
+        return ""
+    return f"largest error {np.nanmax(np.abs(a - b)):.3g}"
+
+
+def expectations() -> dict[str, str]:
+    """The expected end of every test by name."""
+    lines = EXPECTATIONS.read_text().splitlines()
+    return dict(line.split("\t", 1) for line in lines if line and not line.startswith("#"))
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--filter", default="", help="only tests whose name contains this")
+    parser.add_argument("--update", action="store_true", help="write the expectation file (refuses wrong and crash)")
+    parser.add_argument("--part", default="0/1", help="k/n: every n-th test from the k-th")
+    parser.add_argument("--quiet", action="store_true")
+    options = parser.parse_args()
+    part, parts = (int(v) for v in options.part.split("/"))
+    ends: dict[str, str] = {}
+    for number, (name, case) in enumerate(sorted(cases().items())):
+        if options.filter in name and number % parts == part:
+            ends[name] = run_case(case)
+            if not options.quiet and not ends[name].startswith("pass"):
+                print(f"{name}\t{ends[name]}", flush=True)
+    kinds = [end.partition(":")[0] for end in ends.values()]
+    print({k: kinds.count(k) for k in sorted(set(kinds))})
+    if options.update:
+        if set(kinds) - {"pass", "refused"}:
+            raise SystemExit("not written: wrong or crashing tests")
+        EXPECTATIONS.write_text("".join(f"{n}\t{e}\n" for n, e in sorted(ends.items())))
+
+
+if __name__ == "__main__":
+    main()
