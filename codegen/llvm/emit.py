@@ -125,7 +125,7 @@ class _Function:
         for symbol in func.scalars:
             if symbol.dtype is i64:
                 self.analyzer.bind(symbol, 0, None)
-        self.guards: list[Expr] = []
+        self.guards: list[tuple[str, int]] = []  # conditions of the selects around
         self.cache: list[dict[Expr, str]] = [{}]
         self.block = "entry"
 
@@ -348,14 +348,16 @@ class _Function:
         if lanes == 1:
             pointer, _ = self.address(e.buffer, index)
             if guard is not None:
-                pointer = self.assign(f"select i1 {self.expr(guard)}, ptr {pointer}, ptr @everport_zeros")
+                pointer = self.assign(f"select i1 {guard[0]}, ptr {pointer}, ptr @everport_zeros")
             raw = self.assign(f"load {kind}, ptr {pointer}, align {t.itemsize}")
             return self.from_memory(raw, t, 1)
         pointer, contiguous = self.address(e.buffer, index)
         if contiguous and guard is None:
             raw = self.assign(f"load {kind}, ptr {pointer}, align {t.itemsize}")
             return self.from_memory(raw, t, lanes)
-        mask = splat("i1", "true", lanes) if guard is None else self.wide(guard, lanes)
+        mask = splat("i1", "true", lanes)
+        if guard is not None:
+            mask = guard[0] if guard[1] == lanes else self.splat_value(guard[0], "i1", lanes)
         if contiguous:
             suffix = f"v{lanes}{_suffix(memory_type(t))}"
             self.module.math.declare(f"declare {kind} @llvm.masked.load.{suffix}.p0(ptr, <{lanes} x i1>, {kind})")
@@ -370,8 +372,8 @@ class _Function:
             )
         return self.from_memory(raw, t, lanes)
 
-    def guard(self, e: Load) -> Expr | None:
-        """The condition under which a load inside a select is taken; None where it is always in bounds."""
+    def guard(self, e: Load) -> tuple[str, int] | None:
+        """The condition (value and lanes) under which a load inside a select counts; None where it is always in bounds."""
         if not self.guards:
             return None
         index, size = e.indices[0], e.buffer.shape[0]
@@ -379,14 +381,12 @@ class _Function:
             inside = self.analyzer
             if inside.can_prove(Binary(">=", index, Const(0))) and inside.can_prove(Binary("<", index, size)):
                 return None
-        result = self.guards[0]
-        for g in self.guards[1:]:
-            if g.lanes != result.lanes:
-                lanes = max(g.lanes, result.lanes)
-                g = g if g.lanes > 1 else Broadcast(g, lanes)
-                result = result if result.lanes > 1 else Broadcast(result, lanes)
-            result = Binary("and", result, g)
-        return result
+        lanes = max(n for _, n in self.guards)
+        values = [v if n == lanes else self.splat_value(v, "i1", lanes) for v, n in self.guards]
+        result = values[0]
+        for value in values[1:]:
+            result = self.assign(f"and {_vec('i1', lanes)} {result}, {value}")
+        return result, lanes
 
     def from_memory(self, raw: str, t: DType, lanes: int) -> str:
         if t.is_bool:
@@ -488,15 +488,16 @@ class _Function:
 
     def select(self, e: Select) -> str:
         kind = value_type(e.dtype, e.lanes)
-        cond = self.expr(e.cond)
-        self.guards.append(e.cond)
+        cond, lanes = self.expr(e.cond), e.cond.lanes
+        self.guards.append((cond, lanes))
         saved = self.analyzer
         if e.cond.lanes == 1 and _has_load(e.a):
             self.analyzer = saved.copy()
             self.analyzer.assume(e.cond)
         a = self.expr(e.a)
         self.analyzer = saved
-        self.guards[-1] = Unary("not", e.cond)
+        if _has_load(e.b):
+            self.guards[-1] = (self.assign(f"xor {_vec('i1', lanes)} {cond}, {splat('i1', 'true', lanes)}"), lanes)
         b = self.expr(e.b)
         self.guards.pop()
         return self.assign(f"select {value_type(boolean, e.cond.lanes)} {cond}, {kind} {a}, {kind} {b}")
@@ -568,11 +569,16 @@ class _Function:
         raise TypeError(f"operator {op!r} is not for integers")
 
     def shift(self, op: str, a: str, b: str, kind: str, scalar: str, t: DType, lanes: int) -> str:
-        """Shifts by the width or more give 0 (or the sign)."""
+        """Shifts by the width or more (or by a negative amount) shift everything out: 0, or the sign for signed right shifts."""
+        if op == ">>" and t.kind == "int":
+            most = splat(scalar, str(t.bits - 1), lanes)
+            inside = self.assign(f"icmp ult {kind} {b}, {most}")
+            amount = self.assign(f"select {_vec('i1', lanes)} {inside}, {kind} {b}, {kind} {most}")
+            return self.assign(f"ashr {kind} {a}, {amount}")
         width = splat(scalar, str(t.bits), lanes)
         fits = self.assign(f"icmp ult {kind} {b}, {width}")
         amount = self.assign(f"select {_vec('i1', lanes)} {fits}, {kind} {b}, {kind} {splat(scalar, '0', lanes)}")
-        name = "shl" if op == "<<" else ("ashr" if t.kind == "int" else "lshr")
+        name = "shl" if op == "<<" else "lshr"
         value = self.assign(f"{name} {kind} {a}, {amount}")
         return self.assign(f"select {_vec('i1', lanes)} {fits}, {kind} {value}, {kind} {splat(scalar, '0', lanes)}")
 

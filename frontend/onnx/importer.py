@@ -25,7 +25,7 @@ from everport.relax.builder import Builder, infer_call
 from everport.relax.expr import Constant, RelaxExpr, constant, make_attrs
 from everport.relax.op import OPS
 from everport.relax.struct_info import TensorInfo
-from everport.tir.expr import Expr, as_int
+from everport.tir.expr import Expr, as_int, free_vars
 
 FOLD_LIMIT = 4096  # elements: calls on constants up to this size are evaluated at once
 
@@ -338,7 +338,7 @@ class GraphImporter:
         if not isinstance(info, TensorInfo) or OPS[op].decompose is not None and OPS[op].lower is None:
             return None
         shape = info.static_shape()
-        if shape is None or int(np.prod(shape)) > FOLD_LIMIT or sum(a.data.size for a in args) > FOLD_LIMIT:  # type: ignore[attr-defined]
+        if shape is None or free_vars(_exprs(frozen)) or int(np.prod(shape)) > FOLD_LIMIT or sum(a.data.size for a in args) > FOLD_LIMIT:  # type: ignore[attr-defined]
             return None
         values = {k: _concrete(v) for k, v in frozen}
         with np.errstate(all="ignore"):
@@ -406,6 +406,13 @@ def _inputs_of(node: onnx.NodeProto) -> Iterable[str]:
             own |= {o for n in graph.node for o in n.output}
             yield from (i for n in graph.node for i in _inputs_of(n) if i not in own)
             yield from (o.name for o in graph.output if o.name not in own)
+
+
+def _exprs(value: Any) -> list[Expr]:
+    """The expressions anywhere in an attribute value."""
+    if isinstance(value, Expr):
+        return [value]
+    return [e for v in value for e in _exprs(v)] if isinstance(value, tuple) else []
 
 
 def _concrete(value: Any) -> Any:

@@ -13,6 +13,7 @@ from everport.relax.op import OPS
 from everport.relax.op.base import fields_of_info
 from everport.relax.passes.common_subexpressions import IMPURE
 from everport.relax.passes.rewrite import map_functions, replaced, with_bindings
+from everport.tir.expr import free_vars
 
 
 @dataclass(frozen=True)
@@ -48,7 +49,7 @@ class FoldConstants(Pass):
     def _results(self, value: RelaxExpr) -> tuple[Constant, ...] | None:
         if not isinstance(value, Call) or value.op in IMPURE or OPS[value.op].lower is None:
             return None
-        if not all(isinstance(a, Constant) for a in value.args):
+        if not all(isinstance(a, Constant) for a in value.args) or free_vars(value):
             return None
         infos = fields_of_info(value.info)
         shapes = [i.static_shape() for i in infos]

@@ -182,6 +182,7 @@ class Analyzer:
         """The linear form of an i64 expression over canonical atoms."""
         found = self._linear.get(e)
         if found is None:
+            self._linear[e] = Linear({e: 1})  # a proof on the way that comes back to e takes it as it is
             found = self._make_linear(e)
             self._linear[e] = found
         return found
