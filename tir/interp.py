@@ -11,7 +11,7 @@ function with barriers is refused.
 from __future__ import annotations
 
 import random
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -144,14 +144,21 @@ def _check(buffer: np.ndarray, index: tuple, name: str) -> None:
             raise InterpError(f"{name}[{', '.join(map(str, index))}] is outside shape {list(buffer.shape)} on axis {axis}")
 
 
-def _load(buffer: np.ndarray, index: tuple, name: str) -> Any:
+def _load(buffer: np.ndarray, index: tuple, name: str, mask: Any = None) -> Any:
+    if mask is not None:
+        lanes = np.asarray(mask, dtype=bool)
+        wide = any(isinstance(i, np.ndarray) for i in index)
+        if not lanes.any():
+            return np.zeros(lanes.shape if wide else (), buffer.dtype)[()]
+        if wide:
+            first = int(np.argmax(lanes))
+            index = tuple(np.where(lanes, i, i[first]) if isinstance(i, np.ndarray) else i for i in index)
     _check(buffer, index, name)
     return buffer[index]
 
 
-def _load_int(buffer: np.ndarray, index: tuple, name: str) -> Any:
-    _check(buffer, index, name)
-    value = buffer[index]
+def _load_int(buffer: np.ndarray, index: tuple, name: str, mask: Any = None) -> Any:
+    value = _load(buffer, index, name, mask)
     return value.astype(object) if isinstance(value, np.ndarray) else int(value)
 
 
@@ -265,6 +272,7 @@ class _Writer:
         self.names: dict[Any, str] = {}
         self.constants: dict[str, Any] = {}
         self.lines: list[str] = []
+        self.masks: list[str] = []  # conditions a lane that the expression being written counts under
 
     def name(self, node: Var | Buffer) -> str:
         if node not in self.names:
@@ -293,9 +301,7 @@ class _Writer:
                 if not s.stmts:
                     self.line(depth, "pass")
             case Store():
-                mask = "" if s.mask is None else f", {self.expr(s.mask)}"
-                value = self.expr(s.value)
-                self.line(depth, f"_store({self.name(s.buffer)}, {self.index(s.indices)}, {s.buffer.name!r}, {value}{mask})")
+                self.store(s, depth)
             case For():
                 order = "_order" if s.kind == "parallel" else "range"
                 self.line(depth, f"for {self.name(s.var)} in {order}({self.expr(s.extent)}):")
@@ -321,6 +327,27 @@ class _Writer:
                 self.block(s, depth)
             case _:
                 raise TypeError(f"not a statement: {type(s).__name__}")
+
+    def store(self, s: Store, depth: int) -> None:
+        target = f"{self.name(s.buffer)}, "
+        if s.mask is None:
+            self.line(depth, f"_store({target}{self.index(s.indices)}, {s.buffer.name!r}, {self.expr(s.value)})")
+            return
+        if max(s.value.lanes, *(i.lanes for i in s.indices)) == 1:
+            self.line(depth, f"if {self.expr(s.mask)}:")
+            self.store(s.with_fields(mask=None), depth + 1)
+            return
+        mask = self.constant(None)
+        self.line(depth, f"{mask} = {self.expr(s.mask)}")
+        index, value = self.under(mask, lambda: self.index(s.indices)), self.under(mask, lambda: self.expr(s.value))
+        self.line(depth, f"_store({target}{index}, {s.buffer.name!r}, {value}, {mask})")
+
+    def under(self, mask: str, write: Callable[[], str]) -> str:
+        """What `write` gives when only the lanes of `mask` count: other lanes load nothing."""
+        self.masks.append(mask)
+        text = write()
+        self.masks.pop()
+        return text
 
     def allocate(self, buffer: Buffer, depth: int) -> None:
         shape = "(" + "".join(f"{self.expr(e)}, " for e in buffer.shape) + ")"
@@ -366,7 +393,10 @@ class _Writer:
             case Select():
                 if e.cond.lanes == 1:
                     return f"({self.expr(e.a)} if {self.expr(e.cond)} else {self.expr(e.b)})"
-                return f"_lanes({self.expr(e.cond)}, {self.expr(e.a)}, {self.expr(e.b)})"
+                mask = self.constant(None)
+                cond = self.expr(e.cond)
+                a, b = self.under(mask, lambda: self.expr(e.a)), self.under(f"np.logical_not({mask})", lambda: self.expr(e.b))
+                return f"_lanes(({mask} := {cond}), {a}, {b})"
             case Cast():
                 return self.cast(e)
             case Call():
@@ -374,7 +404,8 @@ class _Writer:
                 return f"_intrinsic({e.name!r}, {self.constant(e.dtype.numpy)}{args})"
             case Load():
                 loader = "_load" if e.dtype.is_float or e.dtype.is_bool else "_load_int"
-                return f"{loader}({self.name(e.buffer)}, {self.index(e.indices)}, {e.buffer.name!r})"
+                masks = f", np.logical_and.reduce([{', '.join(self.masks)}])" if self.masks else ""
+                return f"{loader}({self.name(e.buffer)}, {self.index(e.indices)}, {e.buffer.name!r}{masks})"
             case Ramp():
                 return f"({self.expr(e.base)} + {self.expr(e.stride)} * np.arange({e.lanes}))"
             case Broadcast():
@@ -387,9 +418,14 @@ class _Writer:
         return f"_wrap({text}, {e.dtype.bits}, {e.dtype.kind == 'int'})"
 
     def binary(self, e: Binary) -> str:
+        if e.op in ("and", "or") and e.lanes > 1:
+            mask = self.constant(None)
+            first = self.expr(e.a)
+            second = self.under(mask if e.op == "and" else f"np.logical_not({mask})", lambda: self.expr(e.b))
+            return f"np.logical_{e.op}(({mask} := {first}), {second})"
         a, b = self.expr(e.a), self.expr(e.b)
         if e.op in ("and", "or"):
-            return f"({a} {e.op} {b})" if e.lanes == 1 else f"np.logical_{e.op}({a}, {b})"
+            return f"({a} {e.op} {b})"
         if e.op in ("==", "!=", "<", "<=", ">", ">="):
             return f"({a} {e.op} {b})"
         if e.a.dtype.is_int or e.a.dtype.is_bool:

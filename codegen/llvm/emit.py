@@ -9,8 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from everport.ir.dtype import DType, boolean, f32, i64
-from everport.ir.node import post_order
+from everport.codegen.llvm.convert import Conversions, vector
+from everport.codegen.llvm.math import MathLibrary
+from everport.codegen.llvm.types import literal, memory_type, splat, value_type
+from everport.ir.dtype import DType, boolean, i64
+from everport.ir.node import children, post_order
 from everport.tir.arith import Analyzer
 from everport.tir.buffer import Buffer
 from everport.tir.expr import (
@@ -30,8 +33,6 @@ from everport.tir.expr import (
 )
 from everport.tir.func import PrimFunc
 from everport.tir.stmt import Allocate, Evaluate, For, If, Let, Seq, Stmt, Store, While
-from everport.codegen.llvm.math import MathLibrary
-from everport.codegen.llvm.types import literal, memory_type, splat, value_type
 
 _FLOAT_OPS = {"+": "fadd", "-": "fsub", "*": "fmul", "/": "fdiv"}
 _INT_OPS = {"+": "add", "-": "sub", "*": "mul", "&": "and", "|": "or", "^": "xor"}
@@ -55,6 +56,7 @@ class _Module:
         self.functions: list[str] = []
         self.math = MathLibrary()
         self.nests = 0
+        self.loads: dict[Expr, bool] = {}  # whether an expression holds a load
 
     def text(self) -> str:
         outer = _Function(self, self.func)
@@ -126,7 +128,9 @@ class _Function:
             if symbol.dtype is i64:
                 self.analyzer.bind(symbol, 0, None)
         self.guards: list[tuple[str, int]] = []  # conditions of the selects around
-        self.cache: list[dict[Expr, str]] = [{}]
+        self.cache: list[dict[Expr, str]] = [{}]  # index arithmetic, by block
+        self.memo: list[dict[Expr, str]] = [{}]  # everything else, within one statement and one set of guards
+        self.convert = Conversions(self.assign, module.math.declare)
         self.block = "entry"
 
     # -- text ----------------------------------------------------------------------------------------------------------
@@ -201,10 +205,13 @@ class _Function:
     # -- statements ----------------------------------------------------------------------------------------------------
 
     def stmt(self, s: Stmt) -> None:
+        self.memo = [{}]
         match s:
             case Seq():
                 for part in s.stmts:
                     self.stmt(part)
+            case Store() if s.mask is not None and max(s.value.lanes, *(i.lanes for i in s.indices)) == 1:
+                self.branch(If(s.mask, s.with_fields(mask=None)))
             case Store():
                 self.store(s)
             case For():
@@ -304,13 +311,18 @@ class _Function:
     def store(self, s: Store) -> None:
         index, t = s.indices[0], s.buffer.dtype
         lanes = max(index.lanes, s.value.lanes)
-        value = self.to_memory(self.wide(s.value, lanes), t, lanes)
+        mask = None
+        if s.mask is not None:  # what masked lanes would load must not be touched
+            mask = self.wide(s.mask, lanes)
+            self.guards.append((mask, lanes))
+        value = self.convert.to_memory(self.wide(s.value, lanes), t, lanes)
         pointer, contiguous = self.address(s.buffer, index)
+        if mask is not None:
+            self.guards.pop()
         kind = memory_type(t, lanes)
         if lanes == 1:
             self.line(f"store {kind} {value}, ptr {pointer}, align {t.itemsize}")
             return
-        mask = None if s.mask is None else self.wide(s.mask, lanes)
         if contiguous:
             if mask is None:
                 self.line(f"store {kind} {value}, ptr {pointer}, align {t.itemsize}")
@@ -348,13 +360,14 @@ class _Function:
         if lanes == 1:
             pointer, _ = self.address(e.buffer, index)
             if guard is not None:
-                pointer = self.assign(f"select i1 {guard[0]}, ptr {pointer}, ptr @everport_zeros")
+                taken = guard[0] if guard[1] == 1 else self.any_lane(*guard)
+                pointer = self.assign(f"select i1 {taken}, ptr {pointer}, ptr @everport_zeros")
             raw = self.assign(f"load {kind}, ptr {pointer}, align {t.itemsize}")
-            return self.from_memory(raw, t, 1)
+            return self.convert.from_memory(raw, t, 1)
         pointer, contiguous = self.address(e.buffer, index)
         if contiguous and guard is None:
             raw = self.assign(f"load {kind}, ptr {pointer}, align {t.itemsize}")
-            return self.from_memory(raw, t, lanes)
+            return self.convert.from_memory(raw, t, lanes)
         mask = splat("i1", "true", lanes)
         if guard is not None:
             mask = guard[0] if guard[1] == lanes else self.splat_value(guard[0], "i1", lanes)
@@ -370,59 +383,41 @@ class _Function:
             raw = self.assign(
                 f"call {kind} @llvm.masked.gather.{suffix}(<{lanes} x ptr> align {t.itemsize} {pointer}, <{lanes} x i1> {mask}, {kind} zeroinitializer)"
             )
-        return self.from_memory(raw, t, lanes)
+        return self.convert.from_memory(raw, t, lanes)
 
     def guard(self, e: Load) -> tuple[str, int] | None:
         """The condition (value and lanes) under which a load inside a select counts; None where it is always in bounds."""
         if not self.guards:
             return None
-        index, size = e.indices[0], e.buffer.shape[0]
-        if index.lanes == 1:
-            inside = self.analyzer
-            if inside.can_prove(Binary(">=", index, Const(0))) and inside.can_prove(Binary("<", index, size)):
-                return None
+        if self.inside(e.indices[0], e.buffer.shape[0]):
+            return None
         lanes = max(n for _, n in self.guards)
         values = [v if n == lanes else self.splat_value(v, "i1", lanes) for v, n in self.guards]
         result = values[0]
         for value in values[1:]:
-            result = self.assign(f"and {_vec('i1', lanes)} {result}, {value}")
+            result = self.assign(f"and {vector('i1', lanes)} {result}, {value}")
         return result, lanes
 
-    def from_memory(self, raw: str, t: DType, lanes: int) -> str:
-        if t.is_bool:
-            return self.assign(f"icmp ne {memory_type(t, lanes)} {raw}, {splat('i8', '0', lanes) if lanes > 1 else '0'}")
-        if t.name == "bf16":
-            ints, floats = _vec("i32", lanes), _vec("float", lanes)
-            wide = self.assign(f"zext {_vec('i16', lanes)} {raw} to {ints}")
-            moved = self.assign(f"shl {ints} {wide}, {splat('i32', '16', lanes)}")
-            return self.assign(f"bitcast {ints} {moved} to {floats}")
-        return self.narrowed(raw, t, lanes)
+    def inside(self, index: Expr, size: Expr) -> bool:
+        """True if every lane of an index is proved to be within 0 .. size."""
+        first = last = index
+        if isinstance(index, Ramp):
+            stride = as_int(index.stride)
+            if stride is None:
+                return False
+            first, last = index.base, index.base + stride * (index.lanes - 1)
+            if stride < 0:
+                first, last = last, first
+        elif isinstance(index, Broadcast):
+            first = last = index.a
+        elif index.lanes > 1:
+            return False
+        prove = self.analyzer.can_prove
+        return prove(Binary(">=", first, Const(0))) and prove(Binary("<", last, size))
 
-    def to_memory(self, value: str, t: DType, lanes: int) -> str:
-        if t.is_bool:
-            return self.assign(f"zext {value_type(t, lanes)} {value} to {memory_type(t, lanes)}")
-        if t.name == "bf16":
-            ints = self.assign(f"bitcast {_vec('float', lanes)} {value} to {_vec('i32', lanes)}")
-            top = self.assign(f"lshr {_vec('i32', lanes)} {ints}, {splat('i32', '16', lanes)}")
-            return self.assign(f"trunc {_vec('i32', lanes)} {top} to {_vec('i16', lanes)}")
-        if t.bits == 4:  # the low half of a byte
-            return self.assign(f"and {_vec('i8', lanes)} {value}, {splat('i8', '15', lanes)}")
-        return value
-
-    def round_bf16(self, value: str, lanes: int) -> str:
-        """A float rounded to the nearest bf16, ties to even; NaN stays NaN."""
-        ints, floats = _vec("i32", lanes), _vec("float", lanes)
-        bits = self.assign(f"bitcast {floats} {value} to {ints}")
-        top = self.assign(f"lshr {ints} {bits}, {splat('i32', '16', lanes)}")
-        odd = self.assign(f"and {ints} {top}, {splat('i32', '1', lanes)}")
-        bias = self.assign(f"add {ints} {odd}, {splat('i32', '32767', lanes)}")
-        moved = self.assign(f"add {ints} {bits}, {bias}")
-        kept = self.assign(f"and {ints} {moved}, {splat('i32', '-65536', lanes)}")
-        nan = self.assign(f"fcmp uno {floats} {value}, {value}")
-        quiet = self.assign(f"or {ints} {bits}, {splat('i32', '4194304', lanes)}")
-        quiet = self.assign(f"and {ints} {quiet}, {splat('i32', '-65536', lanes)}")
-        chosen = self.assign(f"select {_vec('i1', lanes)} {nan}, {ints} {quiet}, {ints} {kept}")
-        return self.assign(f"bitcast {ints} {chosen} to {floats}")
+    def any_lane(self, mask: str, lanes: int) -> str:
+        self.module.math.declare(f"declare i1 @llvm.vector.reduce.or.v{lanes}i1(<{lanes} x i1>)")
+        return self.assign(f"call i1 @llvm.vector.reduce.or.v{lanes}i1(<{lanes} x i1> {mask})")
 
     # -- expressions ---------------------------------------------------------------------------------------------------
 
@@ -445,14 +440,41 @@ class _Function:
             return literal(e.value, e.dtype)
         if isinstance(e, Var):
             return self.values[e]
-        if _reusable(e):
-            for scope in reversed(self.cache):
-                if e in scope:
-                    return scope[e]
-            value = self._expr(e)
-            self.cache[-1][e] = value
-            return value
-        return self._expr(e)
+        scopes = self.cache if self.reusable(e) else self.memo
+        for scope in reversed(scopes):
+            if e in scope:
+                return scope[e]
+        value = self._expr(e)
+        scopes[-1][e] = value
+        return value
+
+    def reusable(self, e: Expr) -> bool:
+        """Index arithmetic: pure and cheap to keep."""
+        return e.dtype is i64 and isinstance(e, (Binary, Ramp)) and not self.has_load(e)
+
+    def has_load(self, e: Expr) -> bool:
+        known = self.module.loads
+        if e not in known:
+            for node in post_order(e):
+                if isinstance(node, Expr) and node not in known:
+                    known[node] = isinstance(node, Load) or any(isinstance(c, Expr) and known[c] for c in children(node))
+        return known[e]
+
+    def guarded(self, e: Expr, cond: str, lanes: int) -> str:
+        """The value of `e` where its loads count only under `cond`."""
+        if not self.has_load(e):
+            return self.expr(e)
+        self.guards.append((cond, lanes))
+        self.memo.append({})
+        self.cache.append({})  # the facts of the guard may shorten index arithmetic
+        value = self.expr(e)
+        self.cache.pop()
+        self.memo.pop()
+        self.guards.pop()
+        return value
+
+    def negated(self, cond: str, lanes: int) -> str:
+        return self.assign(f"xor {vector('i1', lanes)} {cond}, {splat('i1', 'true', lanes)}")
 
     def _expr(self, e: Expr) -> str:
         match e:
@@ -463,7 +485,7 @@ class _Function:
             case Select():
                 return self.select(e)
             case Cast():
-                return self.cast(self.expr(e.a), e.a.dtype, e.dtype, e.lanes)
+                return self.convert.cast(self.expr(e.a), e.a.dtype, e.dtype, e.lanes)
             case Call():
                 return self.call(e)
             case Load():
@@ -489,17 +511,13 @@ class _Function:
     def select(self, e: Select) -> str:
         kind = value_type(e.dtype, e.lanes)
         cond, lanes = self.expr(e.cond), e.cond.lanes
-        self.guards.append((cond, lanes))
         saved = self.analyzer
-        if e.cond.lanes == 1 and _has_load(e.a):
+        if lanes == 1 and self.has_load(e.a):
             self.analyzer = saved.copy()
             self.analyzer.assume(e.cond)
-        a = self.expr(e.a)
+        a = self.guarded(e.a, cond, lanes)
         self.analyzer = saved
-        if _has_load(e.b):
-            self.guards[-1] = (self.assign(f"xor {_vec('i1', lanes)} {cond}, {splat('i1', 'true', lanes)}"), lanes)
-        b = self.expr(e.b)
-        self.guards.pop()
+        b = self.guarded(e.b, self.negated(cond, lanes), lanes) if self.has_load(e.b) else self.expr(e.b)
         return self.assign(f"select {value_type(boolean, e.cond.lanes)} {cond}, {kind} {a}, {kind} {b}")
 
     def unary(self, e: Unary) -> str:
@@ -511,18 +529,14 @@ class _Function:
         if e.dtype.is_float:
             return self.assign(f"fneg {kind} {value}")
         zero = splat(value_type(e.dtype), "0", e.lanes)
-        return self.narrowed(self.assign(f"sub {kind} {zero}, {value}"), e.dtype, e.lanes)
-
-    def narrowed(self, value: str, t: DType, lanes: int) -> str:
-        """Wraps a 4-bit integer held in 8 bits."""
-        if t.bits != 4:
-            return value
-        kind, four = value_type(t, lanes), splat("i8", "4", lanes)
-        moved = self.assign(f"shl {kind} {value}, {four}")
-        return self.assign(f"{'ashr' if t.kind == 'int' else 'lshr'} {kind} {moved}, {four}")
+        return self.convert.narrowed(self.assign(f"sub {kind} {zero}, {value}"), e.dtype, e.lanes)
 
     def binary(self, e: Binary) -> str:
         t, lanes = e.a.dtype, e.lanes
+        if e.op in ("and", "or") and self.has_load(e.b):  # the right side counts only where the left does not decide
+            first = self.expr(e.a)
+            second = self.guarded(e.b, first if e.op == "and" else self.negated(first, lanes), lanes)
+            return self.assign(f"{e.op} {value_type(t, lanes)} {first}, {second}")
         a, b = self.expr(e.a), self.expr(e.b)
         kind = value_type(t, lanes)
         if e.op in _ORDERED:
@@ -536,20 +550,20 @@ class _Function:
             return self.float_binary(e.op, a, b, t, lanes)
         if t.is_bool and e.op in ("min", "max"):
             return self.assign(f"{'and' if e.op == 'min' else 'or'} {kind} {a}, {b}")
-        return self.narrowed(self.int_binary(e, a, b, kind), t, lanes)
+        return self.convert.narrowed(self.int_binary(e, a, b, kind), t, lanes)
 
     def float_binary(self, op: str, a: str, b: str, t: DType, lanes: int) -> str:
         kind = value_type(t, lanes)
         if op in _FLOAT_OPS:
             flags = "contract " if op in ("+", "-", "*") and t.name in ("f32", "f64") else ""
             value = self.assign(f"{_FLOAT_OPS[op]} {flags}{kind} {a}, {b}")
-            return self.round_bf16(value, lanes) if t.name == "bf16" else value
+            return self.convert.rounded(value, t, lanes)
         if op in ("min", "max"):
             # NaN from either side: the ordered comparison is false for NaN in a or b; a NaN in `a` is chosen last.
             better = self.assign(f"fcmp {'olt' if op == 'min' else 'ogt'} {kind} {a}, {b}")
-            picked = self.assign(f"select {_vec('i1', lanes)} {better}, {kind} {a}, {kind} {b}")
+            picked = self.assign(f"select {vector('i1', lanes)} {better}, {kind} {a}, {kind} {b}")
             nan = self.assign(f"fcmp uno {kind} {a}, {a}")
-            return self.assign(f"select {_vec('i1', lanes)} {nan}, {kind} {a}, {kind} {picked}")
+            return self.assign(f"select {vector('i1', lanes)} {nan}, {kind} {a}, {kind} {picked}")
         raise TypeError(f"operator {op!r} is not for floats")
 
     def int_binary(self, e: Binary, a: str, b: str, kind: str) -> str:
@@ -561,7 +575,7 @@ class _Function:
         if op in ("min", "max"):
             compare = ("s" if signed else "u") + ("lt" if op == "min" else "gt")
             test = self.assign(f"icmp {compare} {kind} {a}, {b}")
-            return self.assign(f"select {_vec('i1', lanes)} {test}, {kind} {a}, {kind} {b}")
+            return self.assign(f"select {vector('i1', lanes)} {test}, {kind} {a}, {kind} {b}")
         if op in ("<<", ">>"):
             return self.shift(op, a, b, kind, scalar, t, lanes)
         if op in ("//", "%", "tdiv", "tmod"):
@@ -573,14 +587,14 @@ class _Function:
         if op == ">>" and t.kind == "int":
             most = splat(scalar, str(t.bits - 1), lanes)
             inside = self.assign(f"icmp ult {kind} {b}, {most}")
-            amount = self.assign(f"select {_vec('i1', lanes)} {inside}, {kind} {b}, {kind} {most}")
+            amount = self.assign(f"select {vector('i1', lanes)} {inside}, {kind} {b}, {kind} {most}")
             return self.assign(f"ashr {kind} {a}, {amount}")
         width = splat(scalar, str(t.bits), lanes)
         fits = self.assign(f"icmp ult {kind} {b}, {width}")
-        amount = self.assign(f"select {_vec('i1', lanes)} {fits}, {kind} {b}, {kind} {splat(scalar, '0', lanes)}")
+        amount = self.assign(f"select {vector('i1', lanes)} {fits}, {kind} {b}, {kind} {splat(scalar, '0', lanes)}")
         name = "shl" if op == "<<" else "lshr"
         value = self.assign(f"{name} {kind} {a}, {amount}")
-        return self.assign(f"select {_vec('i1', lanes)} {fits}, {kind} {value}, {kind} {splat(scalar, '0', lanes)}")
+        return self.assign(f"select {vector('i1', lanes)} {fits}, {kind} {value}, {kind} {splat(scalar, '0', lanes)}")
 
     def divide(self, e: Binary, a: str, b: str, kind: str, scalar: str, signed: bool) -> str:
         op, lanes = e.op, e.lanes
@@ -598,35 +612,35 @@ class _Function:
         isn_zero = None
         if divisor is None or divisor == 0:
             isn_zero = self.assign(f"icmp ne {kind} {b}, {zero}")
-            safe = self.assign(f"select {_vec('i1', lanes)} {isn_zero}, {kind} {b}, {kind} {one}")
+            safe = self.assign(f"select {vector('i1', lanes)} {isn_zero}, {kind} {b}, {kind} {one}")
         if not signed:
             value = self.assign(f"{'urem' if want_mod else 'udiv'} {kind} {a}, {safe}")
         else:
             value = self.signed_divide(op, a, safe, kind, zero, one, lanes, scalar, e.a.dtype)
         if isn_zero is None:
             return value
-        return self.assign(f"select {_vec('i1', lanes)} {isn_zero}, {kind} {value}, {kind} {zero}")
+        return self.assign(f"select {vector('i1', lanes)} {isn_zero}, {kind} {value}, {kind} {zero}")
 
     def signed_divide(
         self, op: str, a: str, b: str, kind: str, zero: str, one: str, lanes: int, scalar: str, t: DType
     ) -> str:
         """Division that never traps: the smallest value by -1 wraps."""
         minus = self.assign(f"icmp eq {kind} {b}, {splat(scalar, '-1', lanes)}")
-        safe = self.assign(f"select {_vec('i1', lanes)} {minus}, {kind} {one}, {kind} {b}")
+        safe = self.assign(f"select {vector('i1', lanes)} {minus}, {kind} {one}, {kind} {b}")
         quotient = self.assign(f"sdiv {kind} {a}, {safe}")
         negated = self.assign(f"sub {kind} {zero}, {a}")
-        quotient = self.assign(f"select {_vec('i1', lanes)} {minus}, {kind} {negated}, {kind} {quotient}")
+        quotient = self.assign(f"select {vector('i1', lanes)} {minus}, {kind} {negated}, {kind} {quotient}")
         rest = self.assign(f"sub {kind} {a}, {self.assign(f'mul {kind} {quotient}, {b}')}")
         if op in ("tdiv", "tmod"):
             return quotient if op == "tdiv" else rest
         left = self.assign(f"icmp ne {kind} {rest}, {zero}")
         signs = self.assign(f"icmp slt {kind} {self.assign(f'xor {kind} {rest}, {b}')}, {zero}")
-        adjust = self.assign(f"and {_vec('i1', lanes)} {left}, {signs}")
+        adjust = self.assign(f"and {vector('i1', lanes)} {left}, {signs}")
         if op == "//":
             lower = self.assign(f"sub {kind} {quotient}, {one}")
-            return self.assign(f"select {_vec('i1', lanes)} {adjust}, {kind} {lower}, {kind} {quotient}")
+            return self.assign(f"select {vector('i1', lanes)} {adjust}, {kind} {lower}, {kind} {quotient}")
         upper = self.assign(f"add {kind} {rest}, {b}")
-        return self.assign(f"select {_vec('i1', lanes)} {adjust}, {kind} {upper}, {kind} {rest}")
+        return self.assign(f"select {vector('i1', lanes)} {adjust}, {kind} {upper}, {kind} {rest}")
 
     def bounds_low(self, e: Expr) -> bool:
         if isinstance(e, Ramp):
@@ -640,131 +654,16 @@ class _Function:
             self.analyzer.bounds(e)[0] or 0
         ) >= 0
 
-    def cast(self, value: str, source: DType, target: DType, lanes: int) -> str:
-        if source == target:
-            return value
-        have, want = value_type(source, lanes), value_type(target, lanes)
-        if target.is_bool:
-            if source.is_float:
-                return self.assign(f"fcmp une {have} {value}, {splat(value_type(source), literal(0.0, source), lanes)}")
-            return self.assign(f"icmp ne {have} {value}, {splat(value_type(source), '0', lanes)}")
-        if source.is_bool:
-            if target.is_float:
-                return self.assign(f"uitofp {have} {value} to {want}")
-            return self.assign(f"zext {have} {value} to {want}")
-        if source.is_float and target.is_float:
-            return self.float_to_float(value, source, target, lanes)
-        if source.is_float:
-            return self.float_to_int(value, source, target, lanes)
-        if target.is_float:
-            name = "sitofp" if source.kind == "int" else "uitofp"
-            if target.name in ("bf16", "f16"):
-                wide = self.assign(f"{name} {have} {value} to {_vec('float', lanes)}")
-                return self.float_to_float(wide, f32, target, lanes)
-            return self.assign(f"{name} {have} {value} to {want}")
-        return self.int_to_int(value, source, target, lanes)
-
-    def int_to_int(self, value: str, source: DType, target: DType, lanes: int) -> str:
-        have, want = value_type(source, lanes), value_type(target, lanes)
-        source_bits, target_bits = max(source.bits, 8), max(target.bits, 8)
-        if target_bits < source_bits:
-            value = self.assign(f"trunc {have} {value} to {want}")
-        elif target_bits > source_bits:
-            value = self.assign(f"{'sext' if source.kind == 'int' else 'zext'} {have} {value} to {want}")
-        return self.narrowed(value, target, lanes)
-
-    def float_to_float(self, value: str, source: DType, target: DType, lanes: int) -> str:
-        have, want = value_type(source, lanes), value_type(target, lanes)
-        order = {"half": 0, "float": 1, "double": 2}
-        a, b = order[value_type(source)], order[value_type(target)]
-        if a < b:
-            value = self.assign(f"fpext {have} {value} to {want}")
-        elif a - b == 2:
-            odd = self.float_rounded_to_odd(value, lanes)
-            value = self.assign(f"fptrunc {_vec('float', lanes)} {odd} to {want}")
-        elif a > b and target.name == "bf16":
-            value = self.float_rounded_to_odd(value, lanes)
-        elif a > b:
-            value = self.assign(f"fptrunc {have} {value} to {want}")
-        return self.round_bf16(value, lanes) if target.name == "bf16" else value
-
-    def float_rounded_to_odd(self, value: str, lanes: int) -> str:
-        """A double as a float whose last bit records what was lost, so that a second rounding rounds the double itself."""
-        floats, doubles, ints = _vec("float", lanes), _vec("double", lanes), _vec("i32", lanes)
-        near = self.assign(f"fptrunc {doubles} {value} to {floats}")
-        back = self.assign(f"fpext {floats} {near} to {doubles}")
-        lost = self.assign(f"fcmp one {doubles} {back}, {value}")
-        bits = self.assign(f"bitcast {floats} {near} to {ints}")
-        self.module.math.declare(f"declare {doubles} @llvm.fabs.{'' if lanes == 1 else f'v{lanes}'}f64({doubles})")
-        sizes = [
-            self.assign(f"call {doubles} @llvm.fabs.{'' if lanes == 1 else f'v{lanes}'}f64({doubles} {v})") for v in (back, value)
-        ]
-        above = self.assign(f"fcmp ogt {doubles} {sizes[0]}, {sizes[1]}")
-        step = self.assign(f"zext {_vec('i1', lanes)} {above} to {ints}")
-        down = self.assign(f"sub {ints} {bits}, {step}")
-        odd = self.assign(f"or {ints} {down}, {splat('i32', '1', lanes)}")
-        chosen = self.assign(f"select {_vec('i1', lanes)} {lost}, {ints} {odd}, {ints} {bits}")
-        return self.assign(f"bitcast {ints} {chosen} to {floats}")
-
-    def float_to_int(self, value: str, source: DType, target: DType, lanes: int) -> str:
-        """Truncates; saturates out of range; NaN gives 0."""
-        have = value_type(source, lanes)
-        if target.bits == 4:
-            from_wide = self.float_to_int(value, source, _WIDE[target.kind], lanes)
-            kind = value_type(_WIDE[target.kind], lanes)
-            for op, edge in (("min", target.max_value), ("max", target.min_value)):
-                bound = splat("i32", str(edge), lanes)
-                compare = ("s" if target.kind == "int" else "u") + ("lt" if op == "min" else "gt")
-                test = self.assign(f"icmp {compare} {kind} {from_wide}, {bound}")
-                from_wide = self.assign(f"select {_vec('i1', lanes)} {test}, {kind} {from_wide}, {kind} {bound}")
-            return self.assign(f"trunc {kind} {from_wide} to {value_type(target, lanes)}")
-        name = "fptosi" if target.kind == "int" else "fptoui"
-        want = value_type(target, lanes)
-        prefix = f"v{lanes}" if lanes > 1 else ""
-        float_suffix = {"half": "f16", "float": "f32", "double": "f64"}[value_type(source)]
-        full = f"llvm.{name}.sat.{prefix}i{target.bits}.{prefix}{float_suffix}"
-        self.module.math.declare(f"declare {want} @{full}({have})")
-        return self.assign(f"call {want} @{full}({have} {value})")
-
     def call(self, e: Call) -> str:
         args = [self.wide(a, e.lanes) for a in e.args]
         emit: Callable[[str], str] = self.assign
         source = e.args[0].dtype
         value = self.module.math.call(e.name, args, source, e.lanes, emit)
-        if source.name == "bf16" and e.dtype.is_float:
-            return self.round_bf16(value, e.lanes)
-        return value
-
-
-_WIDE: dict[str, DType] = {"int": DType("i32", "int", 32), "uint": DType("u32", "uint", 32)}
-
-
-def _vec(scalar: str, lanes: int) -> str:
-    return scalar if lanes == 1 else f"<{lanes} x {scalar}>"
+        return self.convert.rounded(value, e.dtype, e.lanes) if e.dtype.is_float else value
 
 
 def _suffix(scalar: str) -> str:
     return {"half": "f16", "float": "f32", "double": "f64"}.get(scalar, scalar)
-
-
-def _has_load(e: Expr) -> bool:
-    stack: list[Expr] = [e]
-    while stack:
-        node = stack.pop()
-        if isinstance(node, Load):
-            return True
-        for name in node.NODE_FIELDS:
-            child = getattr(node, name)
-            if isinstance(child, Expr):
-                stack.append(child)
-            elif isinstance(child, tuple):
-                stack.extend(c for c in child if isinstance(c, Expr))
-    return False
-
-
-def _reusable(e: Expr) -> bool:
-    """Index arithmetic: pure and cheap to keep."""
-    return e.dtype is i64 and isinstance(e, (Binary, Ramp)) and not _has_load(e)
 
 
 def _uses(nest: Stmt) -> tuple[set[Buffer], set[Var]]:

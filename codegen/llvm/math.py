@@ -11,6 +11,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Callable
 
+from everport.codegen.llvm.types import value_type
 from everport.ir.dtype import DType
 from everport.ir.errors import CompileError
 
@@ -61,7 +62,7 @@ class MathLibrary:
 
     def call(self, name: str, args: list[str], t: DType, lanes: int, emit: Emit) -> str:
         """An intrinsic on values of type `t`; `emit` writes an instruction and gives its name."""
-        scalar = {"f16": "half", "bf16": "float", "f32": "float", "f64": "double"}.get(t.name, f"i{t.bits}")
+        scalar = value_type(t)
         kind = scalar if lanes == 1 else f"<{lanes} x {scalar}>"
         if t.is_int:
             return self._integer(name, args, kind, lanes, t, emit)

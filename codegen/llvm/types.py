@@ -8,11 +8,16 @@ from __future__ import annotations
 
 import struct
 
+import numpy as np
+
 from everport.ir.dtype import DType
 from everport.ir.errors import UnsupportedError
 
-_VALUE = {"bool": "i1", "i4": "i8", "u4": "i8", "f16": "half", "f32": "float", "f64": "double", "bf16": "float"}
-_MEMORY = {"bool": "i8", "bf16": "i16"}
+_VALUE = {
+    "bool": "i1", "i4": "i8", "u4": "i8", "f16": "half", "f32": "float", "f64": "double", "bf16": "float",
+    "f8e4m3fn": "float", "f8e4m3fnuz": "float", "f8e5m2": "float", "f8e5m2fnuz": "float",
+}  # fmt: skip
+_MEMORY = {"bool": "i8", "bf16": "i16", "f8e4m3fn": "i8", "f8e4m3fnuz": "i8", "f8e5m2": "i8", "f8e5m2fnuz": "i8"}
 
 
 def value_type(t: DType, lanes: int = 1) -> str:
@@ -40,6 +45,8 @@ def literal(value: float, t: DType) -> str:
     if t.name == "f16":
         bits = struct.unpack("<H", _half(value))[0]
         return f"0xH{bits:04X}"
+    if t.bits < 32:
+        value = float(np.asarray(value).astype(t.numpy))
     rounded = struct.unpack("<f", _single(value))[0]
     return f"0x{struct.unpack('<Q', struct.pack('<d', rounded))[0]:016X}"
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from everport.ir.dtype import i64
+from everport.ir.node import pre_order
 from everport.tir.arith import Analyzer
+from everport.tir.buffer import Buffer
 from everport.tir.expr import (
     Binary,
     Broadcast,
@@ -45,7 +47,7 @@ def _walk(s: Stmt, analyzer: Analyzer) -> Stmt:
                 return s.with_fields(body=body)
             lanes = as_int(s.extent)
             if lanes is not None and lanes > 1:
-                done = _Vectorizer(s.var, lanes, analyzer).stmt(body, None)
+                done = _Vectorizer(s.var, lanes, analyzer, body).stmt(body, None)
                 if done is not None:
                     return done
             return s.with_fields(body=body, kind="serial")
@@ -57,14 +59,20 @@ def _walk(s: Stmt, analyzer: Analyzer) -> Stmt:
     return s
 
 
+def buffers_of(e: Expr) -> set[Buffer]:
+    """The buffers that an expression loads."""
+    return {n.buffer for n in pre_order(e) if isinstance(n, Load)}
+
+
 class _Vectorizer:
     """Turns statements over a scalar variable into statements over `lanes` values of it."""
 
-    def __init__(self, var: Var, lanes: int, analyzer: Analyzer) -> None:
+    def __init__(self, var: Var, lanes: int, analyzer: Analyzer, body: Stmt) -> None:
         self.var = var
         self.lanes = lanes
         self.analyzer = analyzer
         self.memo: dict[Expr, Expr] = {}
+        self.written = {n.buffer for n in pre_order(body) if isinstance(n, Store)}
 
     def depends(self, e: Expr) -> bool:
         return substitute(e, {self.var: Const(0)}) is not e
@@ -112,8 +120,8 @@ class _Vectorizer:
         if s.mask is not None or s.value.lanes > 1 or any(i.lanes > 1 for i in s.indices):
             return None
         if not any(self.depends(i) for i in s.indices):
-            # Every lane would write one place: right only if the value is the same in all, and no mask chooses.
-            if self.depends(s.value) or mask is not None:
+            # Every lane would write one place: right only if all write the same, no mask chooses, and it is no running value.
+            if self.depends(s.value) or mask is not None or any(b in self.written for b in buffers_of(s.value)):
                 return None
             return s
         return Store(s.buffer, tuple(self.wide(self.index(i)) for i in s.indices), self.wide(self.expr(s.value)), mask, s.span)
