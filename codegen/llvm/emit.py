@@ -527,7 +527,7 @@ class _Function:
         if e.op == "~":
             return self.assign(f"xor {kind} {value}, {splat(value_type(e.dtype), '-1', e.lanes)}")
         if e.dtype.is_float:
-            return self.assign(f"fneg {kind} {value}")
+            return self.convert.rounded(self.assign(f"fneg {kind} {value}"), e.dtype, e.lanes)
         zero = splat(value_type(e.dtype), "0", e.lanes)
         return self.convert.narrowed(self.assign(f"sub {kind} {zero}, {value}"), e.dtype, e.lanes)
 
