@@ -16,6 +16,7 @@ import everport
 from everport.codegen.llvm import cache
 from everport.codegen.llvm.emit import emit_kernel
 from everport.codegen.llvm.entry import EXPORTS, entry_text
+from everport.codegen.llvm.half import half_texts
 from everport.codegen.llvm.link import link_library
 from everport.codegen.llvm.object import compile_object
 from everport.codegen.llvm.pool import pool_text
@@ -118,7 +119,7 @@ def build_library(
         symbols[name] = symbol
         texts[symbol] = text
     entry = entry_text(program, [symbols[k] for k in program.kernels])
-    support = [pool_text(target), entry]
+    support = [pool_text(target), entry, *half_texts(target)]
     objects, hits = compile_texts([*texts.values(), *support], target, opt, on_progress)
     data = link_library(objects, target, EXPORTS)
     return Library(data, symbols, texts, len(objects) - hits, hits)

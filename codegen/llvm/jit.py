@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from everport.codegen.llvm.build import compile_texts, kernel_symbol
+from everport.codegen.llvm.half import half_texts
 from everport.codegen.llvm.link import link_library
 from everport.codegen.llvm.pool import pool_text
 from everport.runtime.model import open_library
@@ -21,7 +22,7 @@ def compile_and_load(func: PrimFunc, target: Target | None = None, opt: int = 2)
     """A callable on arrays and integers in the parameter order of the device function `func`; outputs are written in place."""
     target = target or parse_target("cpu")
     symbol, text = kernel_symbol(func)
-    objects, _ = compile_texts([text, pool_text(target)], target, opt)
+    objects, _ = compile_texts([text, pool_text(target), *half_texts(target)], target, opt)
     library = open_library(link_library(objects, target, [symbol]), func.name)
     kernel = library[symbol]
     kernel.argtypes = [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p]
