@@ -30,12 +30,13 @@ from everport.tir.expr import (
     Select,
     Unary,
     Var,
-    free_vars,
     fold_int,
+    free_vars,
 )
 from everport.tir.func import PrimFunc
 from everport.tir.intrin import INTRINS
-from everport.tir.stmt import Allocate, Block, Evaluate, For, If, Let, Seq, Stmt, Store, While
+from everport.tir.lower.init import lower_init
+from everport.tir.stmt import Allocate, Block, Evaluate, For, If, Let, Seq, Stmt, Store, While, blocks_of
 
 
 class InterpError(Exception):
@@ -51,13 +52,10 @@ def run(func: PrimFunc, *args: Any, order: str = "serial", seed: int = 0) -> Non
         raise InterpError(f"{func.name} takes {len(func.params)} arguments, got {len(args)}")
     writer = _Writer()
     names = []
-    scalars: dict[Var, int] = {}
-    arrays: list[Any] = []
-    for param, arg in zip(func.params, args, strict=True):
-        names.append(writer.name(param))
-        if isinstance(param, Var):
-            scalars[param] = int(arg) if not param.dtype.is_float else arg
-            arrays.append(scalars[param])
+    scalars: dict[Var, Any] = {p: int(a) if not p.dtype.is_float else a for p, a in zip(func.params, args, strict=True) if isinstance(p, Var)}
+    if _reduces_nothing(func, scalars):
+        func = lower_init(func)
+    names.extend(writer.name(param) for param in func.params)
     ordered: list[Any] = []
     for param, arg in zip(func.params, args, strict=True):
         if isinstance(param, Buffer):
@@ -79,6 +77,15 @@ def run(func: PrimFunc, *args: Any, order: str = "serial", seed: int = 0) -> Non
     exec(compile(source, f"<interp {func.name}>", "exec"), environment)
     with np.errstate(all="ignore"):
         environment["_kernel"](*ordered)
+
+
+def _reduces_nothing(func: PrimFunc, scalars: dict[Var, Any]) -> bool:
+    """True if a reduction has no steps, so that its init would never be met."""
+    for block in blocks_of(func.body):
+        for it in block.iters if block.init is not None else ():
+            if it.kind == "reduce" and set(free_vars(it.extent)) <= set(scalars) and _static(it.extent, scalars) <= 0:
+                return True
+    return False
 
 
 def call(func: PrimFunc, inputs: Sequence[np.ndarray], ints: Sequence[int] = (), **options: Any) -> list[np.ndarray]:

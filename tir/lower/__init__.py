@@ -1,6 +1,7 @@
 """From scheduled TIR to device TIR: flat buffers, explicit loops and vectors, no blocks."""
 
 from everport.tir.lower.blocks import lower_blocks
+from everport.tir.lower.init import lower_init
 from everport.tir.lower.loops import simplify_loops, unroll_loops
 from everport.tir.lower.pipeline import DEVICE_PASSES, lower
 from everport.tir.lower.storage import flatten_buffers, place_buffers
@@ -11,6 +12,7 @@ __all__ = [
     "flatten_buffers",
     "lower",
     "lower_blocks",
+    "lower_init",
     "place_buffers",
     "simplify_loops",
     "unroll_loops",

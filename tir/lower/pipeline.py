@@ -6,11 +6,13 @@ from collections.abc import Callable
 
 from everport.tir.func import PrimFunc
 from everport.tir.lower.blocks import lower_blocks
+from everport.tir.lower.init import lower_init
 from everport.tir.lower.loops import simplify_loops, unroll_loops
 from everport.tir.lower.storage import flatten_buffers, place_buffers
 from everport.tir.lower.vectorize import vectorize_loops
 
 DEVICE_PASSES: dict[str, Callable[[PrimFunc], PrimFunc]] = {
+    "lower_init": lower_init,  # reductions start before their loops
     "lower_blocks": lower_blocks,  # iterators become loop expressions, predicates become conditions
     "place_buffers": place_buffers,  # intermediates shrink to what is live, or become workspaces
     "flatten_buffers": flatten_buffers,  # one flat index a buffer
