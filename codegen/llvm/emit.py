@@ -32,6 +32,7 @@ from everport.tir.expr import (
     free_vars,
 )
 from everport.tir.func import PrimFunc
+from everport.tir.lower.blocks import within_loop
 from everport.tir.stmt import Allocate, Evaluate, For, If, Let, Seq, Stmt, Store, While
 
 _FLOAT_OPS = {"+": "fadd", "-": "fsub", "*": "fmul", "/": "fdiv"}
@@ -242,16 +243,13 @@ class _Function:
         self.pointers[buffer] = name
 
     def range_loop(self, s: For) -> None:
-        self.analyzer.bind_extent(s.var, s.extent)
-        self.loop(s, "%range_begin", "%range_end", bound=True)
+        self.loop(s, "%range_begin", "%range_end", partial=True)
 
-    def loop(self, s: For, begin: str, end: str, bound: bool = False) -> None:
-        if not bound:
-            self.analyzer.bind_extent(s.var, s.extent)
+    def loop(self, s: For, begin: str, end: str, partial: bool = False) -> None:
         body, done = self.new_label("body"), self.new_label("done")
         before = self.block
         steps = as_int(s.extent)
-        if steps is not None and steps > 0 and not bound:
+        if steps is not None and steps > 0 and not partial:
             self.line(f"br label %{body}")
         else:
             test = self.assign(f"icmp slt i64 {begin}, {end}")
@@ -261,7 +259,10 @@ class _Function:
         self.label(body)
         self.values[s.var] = index
         self.cache.append({})
+        saved = self.analyzer
+        self.analyzer = within_loop(saved, s)
         self.stmt(s.body)
+        self.analyzer = saved
         self.cache.pop()
         latch = self.block
         self.line(f"{following} = add nuw nsw i64 {index}, 1")

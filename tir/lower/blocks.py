@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from everport.ir.node import Node, rewrite
 from everport.tir.arith import Analyzer
-from everport.tir.expr import Const, Expr, eq, free_vars, logical_and, substitute
+from everport.tir.expr import Const, Expr, as_int, eq, free_vars, ge, logical_and, substitute
 from everport.tir.func import PrimFunc
-from everport.tir.stmt import Allocate, Block, If, Stmt, seq
+from everport.tir.stmt import Allocate, Block, For, If, Stmt, seq
 
 
 def lower_blocks(func: PrimFunc) -> PrimFunc:
@@ -37,6 +37,15 @@ def _plain(block: Block) -> Stmt:
     if not (isinstance(block.predicate, Const) and block.predicate.value):
         body = If(substitute(block.predicate, mapping), body)
     return body
+
+
+def within_loop(analyzer: Analyzer, loop: For) -> Analyzer:
+    """What is known in the body of a loop: the bounds of its variable, and that its extent is at least 1."""
+    if as_int(loop.extent) is None:
+        analyzer = analyzer.copy()
+        analyzer.assume(ge(loop.extent, 1))
+    analyzer.bind_extent(loop.var, loop.extent)
+    return analyzer
 
 
 def shape_analyzer(func: PrimFunc) -> Analyzer:

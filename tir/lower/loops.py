@@ -5,7 +5,7 @@ from __future__ import annotations
 from everport.tir.arith import Analyzer
 from everport.tir.expr import Const, Expr, as_int, substitute
 from everport.tir.func import PrimFunc
-from everport.tir.lower.blocks import shape_analyzer
+from everport.tir.lower.blocks import shape_analyzer, within_loop
 from everport.tir.stmt import (
     Allocate,
     Evaluate,
@@ -50,9 +50,9 @@ def _simplified(s: Stmt, analyzer: Analyzer) -> Stmt:
                 return EMPTY
             if steps == 1 and s.kind != "thread":
                 return _simplified(substitute(s.body, {s.var: Const(0)}), analyzer)
-            analyzer.bind_extent(s.var, extent)
-            body = _simplified(s.body, analyzer)
-            return EMPTY if _is_empty(body) else s.with_fields(extent=extent, body=body)
+            loop = s.with_fields(extent=extent)
+            body = _simplified(s.body, within_loop(analyzer, loop))
+            return EMPTY if _is_empty(body) else loop.with_fields(body=body)
         case If():
             cond = analyzer.simplify(s.cond)
             decided = as_int(cond)

@@ -11,7 +11,7 @@ from everport.tir.arith import Analyzer, eval_region, region_union
 from everport.tir.buffer import Buffer, Region, point_region
 from everport.tir.expr import Binary, Const, Expr, Load, Select, Var, as_int, binary, free_vars, logical_not
 from everport.tir.func import PrimFunc
-from everport.tir.lower.blocks import shape_analyzer
+from everport.tir.lower.blocks import shape_analyzer, within_loop
 from everport.tir.stmt import Allocate, For, If, Let, Seq, Stmt, Store, While
 
 STACK_LIMIT = 256 * 1024  # bytes of one local buffer; larger ones become workspaces
@@ -166,9 +166,14 @@ def _place(buffer: Buffer, accesses: list[_Access], base: Analyzer, scalars: set
     while True:
         while common and not isinstance(common[-1], For):
             common = common[:-1]
-        if not common or not _carried(buffer, accesses, common, analyzer):
+        inside = analyzer
+        for s in common:
+            if isinstance(s, For):
+                inside = within_loop(inside, s)
+        if not common or not _carried(buffer, accesses, common, inside):
             break
         common = common[:-1]
+    analyzer = inside
     region: Region | None = None
     for access in accesses:
         found = eval_region(point_region(buffer, access.indices), _below(access, common), analyzer)

@@ -22,7 +22,7 @@ from everport.tir.expr import (
     substitute,
 )
 from everport.tir.func import PrimFunc
-from everport.tir.lower.blocks import shape_analyzer
+from everport.tir.lower.blocks import shape_analyzer, within_loop
 from everport.tir.stmt import Allocate, For, If, Let, Seq, Stmt, Store, While, seq
 
 
@@ -41,7 +41,7 @@ def _walk(s: Stmt, analyzer: Analyzer) -> Stmt:
         case Seq():
             return seq([_walk(p, analyzer) for p in s.stmts])
         case For():
-            analyzer.bind_extent(s.var, s.extent)
+            analyzer = within_loop(analyzer, s)
             body = _walk(s.body, analyzer)
             if s.kind != "vectorized":
                 return s.with_fields(body=body)
