@@ -1,9 +1,11 @@
-"""simplify_loops and unroll_loops."""
+"""simplify_loops, clip_loops and unroll_loops."""
 
 from __future__ import annotations
 
+from everport.ir.dtype import i64
+from everport.ir.node import Node, pre_order, rewrite
 from everport.tir.arith import Analyzer
-from everport.tir.expr import Const, Expr, as_int, substitute
+from everport.tir.expr import Binary, Const, Expr, Load, Var, as_int, logical_and, maximum, minimum, substitute
 from everport.tir.func import PrimFunc
 from everport.tir.lower.blocks import shape_analyzer, within_loop
 from everport.tir.stmt import (
@@ -86,6 +88,70 @@ def _all(indices: tuple[Expr, ...], analyzer: Analyzer) -> tuple[Expr, ...]:
 
 def _is_empty(s: Stmt) -> bool:
     return isinstance(s, Seq) and not s.stmts
+
+
+def clip_loops(func: PrimFunc) -> PrimFunc:
+    """for v in range(n): if c*v + a < b and d: ...  ->  if d: for v in range(min(n, ceil((b - a) / c))): ...
+
+    `c` is a positive constant; a, b and d don't depend on v. The loop then has no condition in its body.
+    """
+
+    def clipped(node: Node) -> Node | None:
+        if not isinstance(node, For) or node.kind == "thread":
+            return None
+        body, around = node.body, []
+        while isinstance(body, Allocate):
+            around.append(body.buffer)
+            body = body.body
+        if not isinstance(body, If) or body.otherwise is not None:
+            return None
+        extent = node.extent
+        kept: list[Expr] = []
+        outside: list[Expr] = []
+        for term in terms_of(body.cond):
+            # A parallel loop stays outermost: a nest is started as one.
+            if node.kind != "parallel" and not any(n is node.var or isinstance(n, Load) for n in pre_order(term)):
+                outside.append(term)
+                continue
+            limit = _limit(term, node.var) if node.kind in ("serial", "parallel") else None
+            if limit is None:
+                kept.append(term)
+            else:
+                extent = minimum(extent, limit)
+        if extent is node.extent and not outside:
+            return None
+        inner: Stmt = If(logical_and(*kept), body.then, None, body.span) if kept else body.then
+        for buffer in reversed(around):
+            inner = Allocate(buffer, inner)
+        if extent is not node.extent:
+            extent = maximum(extent, 0)
+        loop = node.with_fields(extent=extent, body=inner)
+        return If(logical_and(*outside), loop) if outside else loop
+
+    return func.with_fields(body=rewrite(func.body, clipped))
+
+
+def _limit(term: Expr, var: Var) -> Expr | None:
+    """The number of steps from 0 for which `term` holds, if it is an upper bound of `var`."""
+    if not isinstance(term, Binary) or term.op not in ("<", "<=", ">", ">=") or term.a.dtype is not i64 or term.lanes > 1:
+        return None
+    analyzer = Analyzer()
+    low, high = (term.a, term.b) if term.op in ("<", "<=") else (term.b, term.a)
+    room = analyzer.simplify(high - low if term.op in ("<", ">") else high - low + 1)  # holds where room > 0
+    at_zero = analyzer.simplify(substitute(room, {var: Const(0)}))
+    step = as_int(analyzer.simplify(at_zero - substitute(room, {var: Const(1)})))
+    if step is None or step <= 0 or not analyzer.can_prove_equal(at_zero - var * step, room):
+        return None
+    if any(n is var or isinstance(n, Load) for n in pre_order(at_zero)):
+        return None
+    return analyzer.simplify((at_zero + (step - 1)) // step)
+
+
+def terms_of(cond: Expr) -> tuple[Expr, ...]:
+    """The terms of a conjunction."""
+    if isinstance(cond, Binary) and cond.op == "and":
+        return (*terms_of(cond.a), *terms_of(cond.b))
+    return (cond,)
 
 
 def unroll_loops(func: PrimFunc) -> PrimFunc:

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from everport.tir.func import PrimFunc
 from everport.tir.lower.blocks import lower_blocks
 from everport.tir.lower.init import lower_init
-from everport.tir.lower.loops import simplify_loops, unroll_loops
+from everport.tir.lower.loops import clip_loops, simplify_loops, unroll_loops
 from everport.tir.lower.storage import flatten_buffers, place_buffers
 from everport.tir.lower.vectorize import vectorize_loops
 
@@ -17,6 +17,7 @@ DEVICE_PASSES: dict[str, Callable[[PrimFunc], PrimFunc]] = {
     "place_buffers": place_buffers,  # intermediates shrink to what is live, or become workspaces
     "flatten_buffers": flatten_buffers,  # one flat index a buffer
     "simplify_loops": simplify_loops,  # loops of one step, decided conditions, canonical indices
+    "clip_loops": clip_loops,  # conditions on a loop's variable become its extent
     "vectorize_loops": vectorize_loops,  # vectorized loops become vector expressions
     "unroll_loops": unroll_loops,  # unrolled loops become straight code
 }

@@ -9,9 +9,10 @@ from everport.ir.errors import CompileError
 from everport.ir.node import Node, children, post_order, pre_order, rewrite
 from everport.tir.arith import Analyzer, eval_region, region_union
 from everport.tir.buffer import Buffer, Region, point_region
-from everport.tir.expr import Binary, Const, Expr, Load, Select, Var, as_int, binary, free_vars, logical_not
+from everport.tir.expr import Const, Expr, Load, Select, Var, as_int, binary, free_vars, logical_not
 from everport.tir.func import PrimFunc
 from everport.tir.lower.blocks import shape_analyzer, within_loop
+from everport.tir.lower.loops import terms_of
 from everport.tir.stmt import Allocate, For, If, Let, Seq, Stmt, Store, While
 
 STACK_LIMIT = 256 * 1024  # bytes of one local buffer; larger ones become workspaces
@@ -100,16 +101,16 @@ class _Collector:
                 for part in s.stmts:
                     self.stmt(part, path, conds)
             case Store():
-                under = conds if s.mask is None else (*conds, *_terms(s.mask))
+                under = conds if s.mask is None else (*conds, *terms_of(s.mask))
                 for e in (*s.indices, s.value, *(() if s.mask is None else (s.mask,))):
                     self.expr(e, path, under)
                 if s.buffer in self.wanted:
                     self.wanted[s.buffer].append(_Access(path, s.indices, under, True))
             case If():
                 self.expr(s.cond, path, conds)
-                self.stmt(s.then, path, (*conds, *_terms(s.cond)))
+                self.stmt(s.then, path, (*conds, *terms_of(s.cond)))
                 if s.otherwise is not None:
-                    self.stmt(s.otherwise, path, (*conds, *_terms(logical_not(s.cond))))
+                    self.stmt(s.otherwise, path, (*conds, *terms_of(logical_not(s.cond))))
             case For():
                 self.expr(s.extent, path, conds)
                 self.stmt(s.body, (*path, s), conds)
@@ -139,16 +140,10 @@ class _Collector:
                 self.wanted[e.buffer].append(_Access(path, e.indices, under, False))
             if isinstance(e, Select):
                 stack.append((e.cond, under))
-                stack.append((e.a, (*under, *_terms(e.cond))))
-                stack.append((e.b, (*under, *_terms(logical_not(e.cond)))))
+                stack.append((e.a, (*under, *terms_of(e.cond))))
+                stack.append((e.b, (*under, *terms_of(logical_not(e.cond)))))
             else:
                 stack.extend((c, under) for c in children(e))
-
-
-def _terms(cond: Expr) -> tuple[Expr, ...]:
-    if isinstance(cond, Binary) and cond.op == "and":
-        return (*_terms(cond.a), *_terms(cond.b))
-    return (cond,)
 
 
 def _place(buffer: Buffer, accesses: list[_Access], base: Analyzer, scalars: set[Var]) -> _Placement:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from everport.ir.dtype import i64
-from everport.ir.node import pre_order
+from everport.ir.node import Node, pre_order, rewrite
 from everport.tir.arith import Analyzer
 from everport.tir.buffer import Buffer
 from everport.tir.expr import (
@@ -93,13 +93,29 @@ class _Vectorizer:
             case If():
                 return self.branch(s, mask)
             case Allocate():
-                return None
+                return self.allocate(s, mask)
             case Let():
                 if self.depends(s.value):
                     return None
                 body = self.stmt(s.body, mask)
                 return None if body is None else s.with_fields(body=body)
         return None
+
+    def allocate(self, s: Allocate, mask: Expr | None) -> Stmt | None:
+        """A buffer of each lane's own: the lanes' elements stand side by side."""
+        old = s.buffer
+        new = Buffer(old.name, (old.shape[0] * self.lanes,), old.dtype, old.scope, old.align)
+
+        def moved(n: Node) -> Node | None:
+            if isinstance(n, Load) and n.buffer is old:
+                return Load(new, (n.indices[0] * self.lanes + self.var,))
+            if isinstance(n, Store) and n.buffer is old:
+                return n.with_fields(buffer=new, indices=(n.indices[0] * self.lanes + self.var,))
+            return None
+
+        self.written.add(new)
+        body = self.stmt(rewrite(s.body, moved, pre=lambda n: n if isinstance(n, Buffer) else None), mask)
+        return None if body is None else Allocate(new, body)
 
     def branch(self, s: If, mask: Expr | None) -> Stmt | None:
         if not self.depends(s.cond):
