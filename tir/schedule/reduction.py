@@ -10,6 +10,7 @@ from everport.tir.func import PrimFunc
 from everport.tir.schedule.cache import top_of
 from everport.tir.schedule.scope import (
     block_path,
+    check_nest,
     find_block,
     loops_in,
     replace,
@@ -111,6 +112,7 @@ def rfactor(func: PrimFunc, name: str, loop: Var, axis: int = 0) -> tuple[PrimFu
         raise ScheduleError(f"rfactor: axis {axis} is not within 0 .. {store.buffer.rank}")
     if any(f.kind != "serial" for f in loops):
         raise ScheduleError(f"rfactor: a loop around block {name!r} is not serial")
+    check_nest(func, top_of(func, name), store.buffer, "rfactor", readers=True)
     shape = (*store.buffer.shape[:axis], target.extent, *store.buffer.shape[axis:])
     factored = Buffer(f"{store.buffer.name}_rf", shape, store.buffer.dtype)
     lane = IterVar(Var(f"v_{loop.name}"), target.extent)
