@@ -1,6 +1,6 @@
 """Convolutions over any number of spatial axes, in N C spatial... layout.
 
-conv(x, w): w is (out, in / group, kernel...). Attributes: strides, dilations (tuples of ints), before, after (pads, may be
+conv(x, w): w is (out, in / group, kernel...), or with the attribute weights="io" (in, kernel..., out). Attributes: strides, dilations (tuples of ints), before, after (pads, may be
 negative or expressions), group, out_dtype (optional: integers accumulate in it).
 conv_transpose(x, w): w is (in, out / group, kernel...); also output_shape (spatial extents).
 """
@@ -32,6 +32,8 @@ def out_extent(ctx: InferContext, d: Expr, k: Expr, stride: int, dilation: int, 
 
 def _infer(ctx: InferContext, infos: Sequence[TensorInfo], attrs: Mapping[str, Any]) -> TensorInfo:
     x, w = infos
+    if attrs.get("weights") == "io":
+        w = TensorInfo((w.shape[-1], *w.shape[:-1]), w.dtype)
     if x.rank < 3 or w.rank != x.rank:
         raise CompileError(f"conv takes an input and weights of one rank, 3 or more; got {x} and {w}")
     group = attrs["group"]
@@ -56,6 +58,8 @@ def _padded(x: np.ndarray, attrs: Mapping[str, Any]) -> np.ndarray:
 def _numpy(attrs: Mapping[str, Any], x: np.ndarray, w: np.ndarray) -> np.ndarray:
     t = np.dtype(attrs["out_dtype"]) if not isinstance(attrs["out_dtype"], str) else dtype(attrs["out_dtype"]).numpy
     wide = t if t.kind in "iu" else widened(x).dtype
+    if attrs.get("weights") == "io":
+        w = np.moveaxis(w, -1, 0)
     xp, wf = _padded(widened(x).astype(wide), attrs), widened(w).astype(wide)
     shape, group = attrs["out_shape"], attrs["group"]
     n, o = shape[0], shape[1]
@@ -99,16 +103,19 @@ def _lower(b: FuncBuilder, buffers: Sequence[Buffer], attrs: Mapping[str, Any], 
     padded = pad_spatial(b, x, attrs["before"], attrs["after"], const(0, x.dtype))
     rank = x.rank - 2
     per_group = info.shape[1] // attrs["group"]
+    swapped = attrs.get("weights") == "io"
+    w_shape = (w.shape[-1], *w.shape[:-1]) if swapped else w.shape
 
     def term(*i: Expr) -> Expr:
         n, o, space, c, k = i[0], i[1], i[2 : 2 + rank], i[2 + rank], i[3 + rank :]
         places = [s * st + kk * dl for s, kk, st, dl in zip(space, k, attrs["strides"], attrs["dilations"], strict=True)]
-        channel = c if attrs["group"] == 1 else o // per_group * w.shape[1] + c
-        if as_int(w.shape[1]) == 1 and as_int(per_group) == 1:
+        channel = c if attrs["group"] == 1 else o // per_group * w_shape[1] + c
+        if as_int(w_shape[1]) == 1 and as_int(per_group) == 1:
             channel = o
-        return cast(padded[(n, channel, *places)], t) * cast(w[(o, c, *k)], t)
+        weight = w[(c, *k, o)] if swapped else w[(o, c, *k)]
+        return cast(padded[(n, channel, *places)], t) * cast(weight, t)
 
-    total = b.reduce("conv", info.shape, [w.shape[1], *w.shape[2:]], t, "sum", term)
+    total = b.reduce("conv", info.shape, [w_shape[1], *w_shape[2:]], t, "sum", term)
     return total if t == info.dtype else b.compute("rounded", total.shape, info.dtype, lambda *i: cast(total[i], info.dtype))
 
 

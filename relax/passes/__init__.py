@@ -8,6 +8,7 @@ from everport.relax.passes.decompose import Decompose
 from everport.relax.passes.fold_constants import FoldConstants
 from everport.relax.passes.fuse import FuseOps
 from everport.relax.passes.legalize import Legalize
+from everport.relax.passes.pack_weights import PackWeights
 from everport.relax.passes.plan_memory import PlanMemory
 
 PASSES: dict[str, type[Pass]] = {
@@ -18,6 +19,7 @@ PASSES: dict[str, type[Pass]] = {
         CommonSubexpressions,
         FoldConstants,
         Decompose,
+        PackWeights,
         Legalize,
         FuseOps,
         PlanMemory,
@@ -31,6 +33,7 @@ def graph_pipeline(opt: int = 2) -> list[Pass]:
         Canonicalize(),
         Decompose(),
         FoldConstants(),
+        PackWeights(),
         DeadCode(),
         CommonSubexpressions(),
         Canonicalize(),

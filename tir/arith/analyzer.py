@@ -224,7 +224,7 @@ class Analyzer:
         return Linear({e: 1})
 
     def _combined(self, form: Linear) -> Linear:
-        """Joins k*c*(x // c) + k*(x % c) into k*x."""
+        """Joins k*c*(x // c) + k*(x % c) into k*x, and k*x - k*c*(x // c) into k*(x % c)."""
         for atom, k in form.terms.items():
             if isinstance(atom, Binary) and atom.op == "%":
                 partner = Binary("//", atom.a, atom.b)
@@ -232,6 +232,12 @@ class Analyzer:
                 if c is not None and form.terms.get(partner) == k * c:
                     rest = Linear({a: v for a, v in form.terms.items() if a is not atom and a is not partner}, form.const)
                     return self._combined(rest.add(self.linear(atom.a), k))
+            if isinstance(atom, Binary) and atom.op == "//" and not isinstance(atom.a, Const):
+                # k*x - k*c*(x // c) is k*(x % c)
+                c = as_int(atom.b)
+                if c is not None and c > 1 and k % c == 0 and form.terms.get(atom.a) == -k // c:
+                    rest = Linear({a: v for a, v in form.terms.items() if a is not atom and a is not atom.a}, form.const)
+                    return self._combined(rest.add(self._floormod(self.linear(atom.a), Linear({}, c)), -k // c))
         return form
 
     def _multiply(self, a: Linear, b: Linear) -> Linear:
@@ -466,8 +472,11 @@ class Analyzer:
     def _nonnegative(self, form: Linear) -> bool:
         """form >= 0, by constant bounds, by symbolic upper bounds of loop variables, or by one or two facts."""
         lo = self._linear_bounds(form)[0]
-        if lo is not None:
-            return lo >= 0
+        if lo is not None and lo >= 0:
+            return True
+        hi = self._linear_bounds(form)[1]
+        if hi is not None and hi < 0:
+            return False
         reduced = self._eliminated(form)
         lo = self._linear_bounds(reduced)[0]
         if lo is not None and lo >= 0:
@@ -486,7 +495,8 @@ class Analyzer:
     def _eliminated(self, form: Linear) -> Linear:
         """A lower bound of form: loop variables with symbolic extents replaced by the end that makes it least."""
         for _ in range(8):
-            for atom, k in form.terms.items():
+            # Loop variables first: their ends may cancel what the bounds of products would only estimate.
+            for atom, k in sorted(form.terms.items(), key=lambda t: not (isinstance(t[0], Var) and t[0] in self._upper)):
                 if isinstance(atom, Var) and atom in self._upper:
                     rest = Linear({a: c for a, c in form.terms.items() if a is not atom}, form.const)
                     if k < 0:
@@ -520,7 +530,12 @@ class Analyzer:
                         top = Linear(top.terms, top.const - 1)
                         return self._multiply(top, Linear({product(others): 1})).scaled(k)
             return None
-        if atom.op == "%" and k < 0 and as_int(atom.b) is None and (self.bounds(atom.b)[0] or 0) > 0:
+        divisor = as_int(atom.b)
+        if atom.op == "//" and divisor is not None and divisor > 0 and k % divisor == 0:
+            # a - (c - 1) <= c * (a // c) <= a
+            inner = self.linear(atom.a).scaled(k // divisor)
+            return inner if k < 0 else Linear(inner.terms, inner.const - (k // divisor) * (divisor - 1))
+        if atom.op == "%" and k < 0 and divisor is None and (self.bounds(atom.b)[0] or 0) > 0:
             top = self.linear(atom.b)
             return Linear(top.terms, top.const - 1).scaled(k)
         if atom.op == "min" and k < 0:

@@ -1,9 +1,5 @@
-"""Default schedules: which rule fits a PrimFunc, written with the public primitives."""
+"""Default CPU schedules, written with the public primitives. A rule looks at the shape of a computation, never at its origin."""
 
-from everport.targets import Target
-from everport.tir.func import PrimFunc
+from everport.tir.rules.cpu import schedule, schedule_trace
 
-
-def schedule(func: PrimFunc, target: Target) -> PrimFunc:
-    """The function scheduled by the first rule that fits."""
-    return func
+__all__ = ["schedule", "schedule_trace"]

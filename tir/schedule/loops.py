@@ -1,4 +1,4 @@
-"""Primitives on loops: split, fuse, reorder, parallel, vectorize, unroll, bind, annotate, loop_partition."""
+"""Primitives on loops: split, fuse, reorder, fission, parallel, vectorize, unroll, bind, annotate, loop_partition."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from typing import Any
 
 from everport.ir.errors import ScheduleError
 from everport.ir.node import Node, rewrite
-from everport.tir.buffer import Buffer
-from everport.tir.expr import Const, Expr, Var, as_int, ceildiv, const, lt
+from everport.tir.buffer import Buffer, Region
+from everport.tir.expr import Const, Expr, Load, Var, as_int, ceildiv, const, lt
 from everport.tir.func import PrimFunc
 from everport.tir.schedule.scope import (
     analyzer_for,
@@ -24,7 +24,7 @@ from everport.tir.schedule.scope import (
     unique_block_name,
     uses,
 )
-from everport.tir.stmt import Block, For, IterVar, Seq, Stmt, seq, with_annotation
+from everport.tir.stmt import Block, For, IterVar, Seq, Stmt, Store, seq, with_annotation
 
 
 def split(func: PrimFunc, loop: Var, factors: Sequence[int | Expr | None]) -> tuple[PrimFunc, tuple[Var, ...]]:
@@ -152,6 +152,9 @@ def reorder(func: PrimFunc, loops: Sequence[Var]) -> PrimFunc:
 def _check_parallel(func: PrimFunc, loop: Var, what: str) -> For:
     target = find_loop(func, loop)
     inside = outer_blocks(target)
+    most = analyzer_for(func, loops_in(loop_path(func, loop)[:-1])).bounds(target.extent)[1]
+    if most is not None and most <= 1:
+        return target
     for block in inside:
         used = False
         for it, binding in zip(block.iters, block.bindings, strict=True):
@@ -250,34 +253,86 @@ def loop_partition(func: PrimFunc, loop: Var, at: Expr | int) -> tuple[PrimFunc,
     if not (analyzer.can_prove(lt(Const(-1), cut)) and analyzer.can_prove(lt(cut, target.extent + 1))):
         raise ScheduleError(f"loop_partition: {cut} is not provably within 0 .. {target.extent}")
     first = For(loop, analyzer.simplify(cut), target.body, target.kind, None, target.annotations, target.span)
-    copied = copied_statement(func, target.body)
+    copied, copies = copied_statement(func, target)
     rest = Var(f"{loop.name}_tail")
     inside = analyzer_for(func, loops_in(path[:-1]))
     extent = analyzer.simplify(target.extent - cut)
     inside.bind_extent(rest, extent)
     mapping: dict[Var, Expr] = {loop: cut + rest}
     second = For(rest, extent, rebind(copied, mapping, inside), target.kind, None, target.annotations, target.span)
-    return replace(func, {id(target): seq(first, second)}), (loop, rest)
+    func = replace(func, {id(target): seq(first, second)})
+    root = func.root
+    return func.with_fields(body=root.with_fields(allocs=(*root.allocs, *copies))), (loop, rest)
 
 
-def copied_statement(func: PrimFunc, s: Stmt) -> Stmt:
-    """A copy with new loop variables, iterators and block names."""
+def fission(func: PrimFunc, loop: Var) -> tuple[PrimFunc, tuple[Var, ...]]:
+    """for i: for j: {A; B}  ->  {for i: for j: A}; {for i: for j: B}: the chain of loops from `loop` down to a sequence is
+    written once for each part. Gives the loops of the last part, outermost first.
+
+    Every loop of the chain must be serial and, in each block below, drive spatial iterators only or none of the block's writes
+    twice: each element that a part makes is made in one step, so that later parts may wait for all of them.
+    """
+    current: Stmt = find_loop(func, loop)
+    chain: list[For] = []
+    while isinstance(current, For):
+        chain.append(current)
+        current = current.body
+    if not isinstance(current, Seq):
+        raise ScheduleError(f"fission: under loop {loop.name!r} stands one statement only")
+    for f in chain:
+        if f.kind != "serial":
+            raise ScheduleError(f"fission: loop {f.var.name!r} is {f.kind}")
+        _check_parallel(func, f.var, "fission")
+    parts: list[Stmt] = []
+    variables: tuple[Var, ...] = tuple(f.var for f in chain)
+    for position, part in enumerate(current.stmts):
+        if position:
+            variables = tuple(Var(f.var.name) for f in chain)
+        mapping: dict[Var, Expr] = {f.var: v for f, v in zip(chain, variables, strict=True)}
+        body = rebind(part, mapping, analyzer_for(func, [])) if position else part
+        for f, v in zip(reversed(chain), reversed(variables), strict=True):
+            body = f.with_fields(var=v, body=body)
+        parts.append(body)
+    return replace(func, {id(chain[0]): seq(parts)}), variables
+
+
+def copied_statement(func: PrimFunc, loop: For) -> tuple[Stmt, list[Buffer]]:
+    """A copy of a loop's body with new loop variables, iterators, block names, and intermediates where all of a buffer's uses
+    are in the loop; and those new buffers."""
+    s = loop.body
     fresh: dict[Var, Var] = {}
     names: dict[str, str] = {}
-    taken = func
     for block in blocks_in(s):
-        names[block.name] = unique_block_name(taken, f"{block.name}_tail")
+        names[block.name] = unique_block_name(func, f"{block.name}_tail")
+    inside = {b.name for b in blocks_in(s)}
+    used_outside = {
+        r.buffer for b in blocks_in(func.root.body) if b.name not in inside for r in (*b.reads, *b.writes)
+    }
+    used_inside = {r.buffer for b in blocks_in(s) for r in (*b.reads, *b.writes)}
+    taken = {b.name for b in func.root.allocs}
+    buffers: dict[Buffer, Buffer] = {}
+    for b in func.root.allocs:
+        if b in used_inside and b not in used_outside:
+            name, number = f"{b.name}_tail", 1
+            while name in taken:
+                name, number = f"{b.name}_tail_{number}", number + 1
+            taken.add(name)
+            buffers[b] = Buffer(name, b.shape, b.dtype, b.scope, b.align)
 
     def change(node: Node) -> Node | None:
         if isinstance(node, Var):
             return fresh.get(node)
+        if isinstance(node, Load) and node.buffer in buffers:
+            return Load(buffers[node.buffer], node.indices)
+        if isinstance(node, (Store, Region)) and node.buffer in buffers:
+            return node.with_fields(buffer=buffers[node.buffer])
         if isinstance(node, Block):
             return node.with_fields(name=names[node.name])
         return None
 
     for node in _definitions(s):
         fresh[node.var] = Var(node.var.name, node.var.dtype)
-    return rewrite(s, change, pre=lambda n: n if isinstance(n, Buffer) else None)
+    return rewrite(s, change, pre=lambda n: n if isinstance(n, Buffer) else None), list(buffers.values())
 
 
 def _definitions(s: Stmt) -> list[For | IterVar]:

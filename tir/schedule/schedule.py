@@ -16,6 +16,7 @@ from everport.tir.schedule.layout import transform_layout
 from everport.tir.schedule.loops import (
     annotate,
     bind,
+    fission,
     fuse,
     loop_partition,
     parallel,
@@ -34,6 +35,7 @@ PRIMITIVES: dict[str, Callable[..., Any]] = {
     "split": split,
     "fuse": fuse,
     "reorder": reorder,
+    "fission": fission,
     "parallel": parallel,
     "vectorize": vectorize,
     "unroll": unroll,
@@ -99,6 +101,9 @@ class Schedule:
 
     def reorder(self, *loops: Var) -> None:
         self.apply("reorder", tuple(loops))
+
+    def fission(self, loop: Var) -> tuple[Var, ...]:
+        return self.apply("fission", loop)
 
     def parallel(self, loop: Var) -> None:
         self.apply("parallel", loop)
