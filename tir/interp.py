@@ -408,7 +408,7 @@ class _Writer:
                 return self.cast(e)
             case Call():
                 args = "".join(f", {self.expr(a)}" for a in e.args)
-                return f"_intrinsic({e.name!r}, {self.constant(e.dtype.numpy)}{args})"
+                return self.wrapped(f"_intrinsic({e.name!r}, {self.constant(e.dtype.numpy)}{args})", e)
             case Load():
                 loader = "_load" if e.dtype.is_float or e.dtype.is_bool else "_load_int"
                 masks = f", np.logical_and.reduce([{', '.join(self.masks)}])" if self.masks else ""
