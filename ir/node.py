@@ -26,7 +26,7 @@ class Node:
         """A copy with the named fields changed; the same object if nothing changed."""
         if all(getattr(self, name) is value for name, value in changes.items()):
             return self
-        values = {name: getattr(self, name) for name in fields_of(type(self))}
+        values = {name: getattr(self, name) for name in fields_of(type(self))}  # type: ignore[arg-type]
         values.update(changes)
         return type(self)(**values)
 
@@ -129,12 +129,12 @@ def _mapped(value: Any, memo: dict[int, Node]) -> Any:
     return value
 
 
-def structural_equal(a: Any, b: Any, *, map_free: bool = False) -> bool:
+def structural_equal(a: Any, b: Any) -> bool:
     """True if two IR trees are the same up to the names of what they define.
 
     Nodes with `IS_BINDER = True` (variables, buffers) are matched in order of first meeting: each must always meet the same
-    partner. With `map_free=False` a variable that is met first outside a defining position still maps by first meeting; pass
-    the whole function to compare closed terms. Arrays compare by value, floats by bits.
+    partner. A free variable maps by first meeting too; pass the whole function to compare closed terms. Arrays and floats
+    compare by bits.
     """
     forward: dict[int, Any] = {}
     backward: dict[int, Any] = {}
@@ -180,7 +180,8 @@ def structural_equal(a: Any, b: Any, *, map_free: bool = False) -> bool:
 
 
 def _compared(node: Node, skip: tuple[str, ...]) -> list[str]:
-    return [n for n in fields_of(type(node)) if n not in node.NODE_IGNORED and n not in skip]
+    names = fields_of(type(node))  # type: ignore[arg-type]
+    return [n for n in names if n not in node.NODE_IGNORED and n not in skip]
 
 
 def _field_pairs(x: Node, y: Node, skip: tuple[str, ...] = ()) -> list[tuple[Any, Any]]:
@@ -188,7 +189,11 @@ def _field_pairs(x: Node, y: Node, skip: tuple[str, ...] = ()) -> list[tuple[Any
 
 
 def structural_hash(root: Any) -> str:
-    """A hex digest equal for structurally equal trees, stable between processes; names of what is defined don't count."""
+    """A hex digest equal for structurally equal trees, stable between processes; names of what is defined don't count.
+
+    Nodes with `IS_INTERNED = True` are hashed once and referred to by number after that: equal ones in one tree are one
+    object, so the numbers depend on structure alone, and a shared expression costs its size and not its number of paths.
+    """
     digest = hashlib.sha256()
     numbers: dict[int, int] = {}
     stack: list[Any] = [root]
@@ -196,10 +201,10 @@ def structural_hash(root: Any) -> str:
         x = stack.pop()
         if isinstance(x, Node):
             binder = getattr(x, "IS_BINDER", False)
-            if binder and id(x) in numbers:
+            if id(x) in numbers:
                 digest.update(b"#%d;" % numbers[id(x)])
                 continue
-            if binder:
+            if binder or (x.NODE_FIELDS and getattr(x, "IS_INTERNED", False)):
                 numbers[id(x)] = len(numbers)
             digest.update(type(x).__name__.encode() + b"(")
             stack.extend(getattr(x, n) for n in reversed(_compared(x, ("name",) if binder else ())))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import dataclasses
 import difflib
 import time
@@ -22,9 +23,14 @@ class Pass:
         raise TypeError(f"{type(self).__name__} does not implement __call__")
 
     def __str__(self) -> str:
-        fields = dataclasses.fields(self) if dataclasses.is_dataclass(self) else ()
-        shown = ", ".join(f"{f.name}={getattr(self, f.name)!r}" for f in fields if getattr(self, f.name) != f.default)
+        changed = [f.name for f in _options_of(self) if getattr(self, f.name) != f.default]
+        shown = ", ".join(f"{name}={getattr(self, name)!r}" for name in changed)
         return self.name + (f"({shown})" if shown else "")
+
+
+def _options_of(step: Any) -> tuple[dataclasses.Field[Any], ...]:
+    """The option fields of a pass or of its class; none where it has no options and is no dataclass."""
+    return dataclasses.fields(step) if dataclasses.is_dataclass(step) else ()
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -49,6 +55,10 @@ class PassRunner:
     on_diff: Callable[[str, str], None] | None = None
     on_pass: Callable[[str], None] | None = None
     records: list[PassRecord] = dataclasses.field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        if self.render is None and (self.dump_dir is not None or self.on_diff is not None):
+            raise ValueError("dump_dir and on_diff show modules as text: give render too")
 
     def run(self, module: IRModule, passes: Iterable[Pass]) -> IRModule:
         """The module after all passes; an error of a pass or of the verifier names the pass."""
@@ -84,40 +94,51 @@ class PassRunner:
 
 
 def parse_passes(text: str, table: Mapping[str, type[Pass]]) -> Sequence[Pass]:
-    """Reads `"fuse_ops,plan_memory(align=64)"` against a table of passes; a CompileError lists the known names."""
-    result = []
-    for item in filter(None, (part.strip() for part in _split_commas(text))):
-        name, _, rest = item.partition("(")
-        if name not in table:
-            close = difflib.get_close_matches(name, table, 1)
-            hint = f"did you mean {close[0]!r}?" if close else f"known passes: {', '.join(table)}"
-            raise CompileError(f"there is no pass {name!r}", hint=hint)
-        options: dict[str, Any] = {}
-        for option in filter(None, (o.strip() for o in rest.rstrip(")").split(","))):
-            key, _, value = option.partition("=")
-            options[key.strip()] = _literal(value.strip())
-        try:
-            result.append(table[name](**options))
-        except TypeError as error:
-            raise CompileError(f"pass {name!r} does not take these options: {error}") from None
-    return result
-
-
-def _split_commas(text: str) -> list[str]:
-    parts, depth = [""], 0
-    for char in text:
-        depth += (char == "(") - (char == ")")
-        if char == "," and depth == 0:
-            parts.append("")
-        else:
-            parts[-1] += char
-    return parts
-
-
-def _literal(text: str) -> Any:
-    if text in ("True", "False"):
-        return text == "True"
+    """Reads `"fuse_ops, plan_memory(align=64)"` against a table of passes: names, or calls with keyword options whose values
+    are Python literals or bare words. `str(pass)` reads back. A CompileError lists the known names or options."""
+    source = text.strip()
     try:
-        return int(text)
+        tree = ast.parse(f"[{source}]", mode="eval").body
+    except (SyntaxError, ValueError) as error:
+        raise _unreadable(source, getattr(error, "msg", str(error))) from None
+    if not isinstance(tree, ast.List):
+        raise _unreadable(source, "brackets do not match")
+    return [_one_pass(item, table, source) for item in tree.elts]
+
+
+def _one_pass(item: ast.expr, table: Mapping[str, type[Pass]], source: str) -> Pass:
+    called = item.func if isinstance(item, ast.Call) else item
+    if not isinstance(called, ast.Name):
+        raise _unreadable(source, f"{ast.unparse(item)} is no pass name")
+    name = called.id
+    if name not in table:
+        close = difflib.get_close_matches(name, table, 1)
+        hint = f"did you mean {close[0]!r}?" if close else f"known passes: {', '.join(table)}"
+        raise CompileError(f"there is no pass {name!r}", hint=hint)
+    options: dict[str, Any] = {}
+    if isinstance(item, ast.Call):
+        if item.args or any(k.arg is None for k in item.keywords):
+            raise _unreadable(source, f"the options of {name!r} are given by name")
+        options = {str(k.arg): _option(k.value, source) for k in item.keywords}
+        if len(options) < len(item.keywords):
+            raise _unreadable(source, f"an option of {name!r} is given twice")
+    try:
+        return table[name](**options)
+    except (TypeError, ValueError) as error:
+        hint = f"options of {name!r}: {', '.join(f.name for f in _options_of(table[name])) or 'none'}"
+        raise CompileError(f"pass {name!r} does not take these options: {error}", hint=hint) from None
+
+
+def _option(value: ast.expr, source: str) -> Any:
+    if isinstance(value, ast.Name):
+        return value.id
+    try:
+        return ast.literal_eval(value)
     except ValueError:
-        return text.strip("'\"")
+        raise _unreadable(source, f"{ast.unparse(value)} is neither a literal nor a word") from None
+
+
+def _unreadable(source: str, reason: str) -> CompileError:
+    return CompileError(
+        f"cannot read the list of passes {source!r}: {reason}", hint='write it like "fuse_ops, plan_memory(align=64)"'
+    )

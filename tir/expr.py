@@ -33,6 +33,7 @@ class Expr(Node):
 
     __slots__ = ("__weakref__", "dtype", "lanes")
     FIELDS: tuple[str, ...] = ()
+    IS_INTERNED = True
     dtype: DType
     lanes: int
 
