@@ -197,7 +197,7 @@ def test_deep_expressions_are_made_walked_and_freed():
         root = Binary("+", root, x)
     renamed = rewrite(root, lambda n: y if n is x else None)
     assert structural_equal(root, renamed)
-    del root, renamed  # interned nodes hold their parts by weak references: freeing must not recurse either
+    del root, renamed  # the intern table holds nodes weakly: freeing a deep one must not recurse
 
 
 def test_shared_expressions_cost_their_size_not_their_paths():
