@@ -168,7 +168,7 @@ def _unrolled(s: Stmt, analyzer: Analyzer) -> Stmt:
             steps = as_int(s.extent)
             if s.kind == "unrolled" and steps is not None:
                 body = _unrolled(s.body, analyzer)
-                return seq([substitute(body, {s.var: Const(k)}) for k in range(steps)])
+                return seq([_copy(body, s.var, k) for k in range(steps)])
             analyzer.bind_extent(s.var, s.extent)
             kind = "serial" if s.kind == "unrolled" else s.kind
             return s.with_fields(body=_unrolled(s.body, analyzer), kind=kind)
@@ -180,3 +180,11 @@ def _unrolled(s: Stmt, analyzer: Analyzer) -> Stmt:
     return s
 
 
+def _copy(body: Stmt, var: Var, k: int) -> Stmt:
+    """The body for one value of the variable, with loop variables of its own (the first copy keeps them)."""
+    mapping: dict[Var, Expr] = {var: Const(k)}
+    if k:
+        for node in pre_order(body):
+            if isinstance(node, (For, Let)):
+                mapping[node.var] = Var(node.var.name, node.var.dtype)
+    return substitute(body, mapping)

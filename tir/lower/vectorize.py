@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from everport.ir.dtype import i64
-from everport.ir.node import Node, pre_order, rewrite
+from everport.ir.node import Node, children, post_order, pre_order, rewrite
 from everport.tir.arith import Analyzer
 from everport.tir.buffer import Buffer
 from everport.tir.expr import (
@@ -72,10 +72,17 @@ class _Vectorizer:
         self.lanes = lanes
         self.analyzer = analyzer
         self.memo: dict[Expr, Expr] = {}
+        self.mentions: dict[Expr, bool] = {}
         self.written = {n.buffer for n in pre_order(body) if isinstance(n, Store)}
 
     def depends(self, e: Expr) -> bool:
-        return substitute(e, {self.var: Const(0)}) is not e
+        """True if the variable occurs in an expression."""
+        known = self.mentions
+        if e not in known:
+            for node in post_order(e):
+                if isinstance(node, Expr) and node not in known:
+                    known[node] = node is self.var or any(isinstance(c, Expr) and known[c] for c in children(node))
+        return known[e]
 
     def stmt(self, s: Stmt, mask: Expr | None) -> Stmt | None:
         """The vector form, or None if there is none."""

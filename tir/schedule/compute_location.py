@@ -5,7 +5,7 @@ from __future__ import annotations
 from everport.ir.errors import ScheduleError
 from everport.tir.arith import Analyzer, eval_region, region_union
 from everport.tir.buffer import Buffer, Range, Region
-from everport.tir.expr import Const, Expr, Var, as_int, binary, free_vars, lt, substitute
+from everport.tir.expr import Const, Expr, Var, as_int, binary, free_vars, ge, lt, substitute
 from everport.tir.func import PrimFunc
 from everport.tir.schedule.scope import (
     analyzer_for,
@@ -81,6 +81,8 @@ def _placed(
             analyzer.bind_extent(v, extent)
             value = analyzer.simplify(low + v)
         bindings.append(value)
+        if not analyzer.can_prove(ge(value, 0)):  # what a guarded read asks for may lie outside
+            predicate = binary("and", predicate, ge(value, 0))
         if not analyzer.can_prove(lt(value, it.extent)):
             predicate = binary("and", predicate, lt(value, it.extent))
     return nest(loops, block.with_fields(bindings=tuple(bindings), predicate=predicate))

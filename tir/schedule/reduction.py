@@ -48,6 +48,9 @@ def decompose_reduction(func: PrimFunc, name: str, loop: Var) -> tuple[PrimFunc,
         if any(uses(b, [f.var]) for b in reduces):
             raise ScheduleError(f"decompose_reduction: reduce loop {f.var.name!r} is outside loop {loop.name!r}")
     below = loops[position:]
+    for f in below:
+        if as_int(f.extent) != 1 and not any(uses(b, [f.var]) for b in block.bindings):
+            raise ScheduleError(f"decompose_reduction: loop {f.var.name!r} repeats block {name!r}, init and all")
     spatial = [(i, b) for i, b in zip(block.iters, block.bindings, strict=True) if i.kind == "spatial"]
     needed = [f for f in below if any(uses(b, [f.var]) for _, b in spatial)]
     fresh = {f.var: Var(f.var.name) for f in needed}

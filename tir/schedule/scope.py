@@ -144,14 +144,24 @@ def _replaced(s: Stmt, changes: Mapping[int, Stmt | None]) -> Stmt | None:
 
 
 def analyzer_for(func: PrimFunc, loops: Iterable[For]) -> Analyzer:
-    """Shape symbols at least 0, loops within their extents."""
+    """Shape symbols and extents of buffers at least 0, loops within their extents."""
     analyzer = Analyzer()
     for symbol in func.scalars:
         if symbol.dtype.is_int:
             analyzer.bind(symbol, 0, None)
+    assume_extents(func, analyzer)
     for loop in loops:
         analyzer.bind_extent(loop.var, loop.extent)
     return analyzer
+
+
+def assume_extents(func: PrimFunc, analyzer: Analyzer) -> None:
+    """Extents of buffers are at least 0: the host program refuses sizes that would make one negative."""
+    allocs = func.body.allocs if isinstance(func.body, Block) else ()
+    for buffer in (*func.buffers, *allocs):
+        for extent in buffer.shape:
+            if not isinstance(extent, (Const, Var)):
+                analyzer.assume(binary(">=", extent, Const(0)))
 
 
 def loops_in(path: Iterable[Stmt]) -> list[For]:
