@@ -11,7 +11,8 @@ from everport.ir.errors import CompileError
 from everport.ir.module import IRModule
 from everport.ir.node import pre_order, structural_hash
 from everport.relax.expr import Binding, Call, CallTIR, Constant, Function, MatchCast, RelaxExpr, Tuple, TupleGetItem, Var
-from everport.relax.passes.plan_memory import nbytes, storage_roots
+from everport.relax.op.base import fields_of_info
+from everport.relax.passes.plan_memory import function_analyzer, nbytes, storage_roots
 from everport.relax.struct_info import TensorInfo
 from everport.runtime.program import (
     BufferSlot,
@@ -121,9 +122,25 @@ class _ProgramBuilder:
                 self.instructions.append(
                     Check(("==", ("%", register, divisor), 0), k, axis, divisor, register, f"{where} must be divisible by {divisor}")
                 )
+        self._check_extents()
         for a, b, reason in self.function.attr("constraints", ()):
             x, y = self.expr(a), self.expr(b)
             self.instructions.append(Check(("==", x, y), -1, 0, x, y, f"{reason}: {a} and {b} must be equal"))
+
+    def _check_extents(self) -> None:
+        """Refuses sizes for which an intermediate or output would have a negative extent; kernels rely on it."""
+        analyzer = function_analyzer(self.function)
+        seen: set[Expr] = set()
+        for binding in self.function.bindings:
+            for info in fields_of_info(binding.var.info):
+                for d in info.shape:
+                    if isinstance(d, (Const, TirVar)) or d in seen:
+                        continue
+                    seen.add(d)
+                    if not analyzer.can_prove(Binary(">=", d, Const(0))):
+                        value = self.expr(d)
+                        message = f"the input is too small: the extent {d} of {binding.var.name!r} must be at least 0"
+                        self.instructions.append(Check((">=", value, 0), -1, 0, 0, value, message))
 
     def expr(self, e: Expr) -> IntExpr:
         """A TIR expression over bound symbols as a program expression."""

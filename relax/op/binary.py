@@ -132,7 +132,7 @@ def _bits(name: str, op: str, numpy: Callable[..., np.ndarray]) -> OpDef:
 def _shift(op: Callable[..., np.ndarray]) -> Callable[[np.ndarray, np.ndarray], np.ndarray]:
     def apply(x: np.ndarray, y: np.ndarray) -> np.ndarray:
         inside = (y >= 0) & (y < x.dtype.itemsize * 8)
-        emptied = np.where((x < 0) & (op is np.right_shift), -1, 0)
+        emptied = np.where((x < 0) & (op is np.right_shift), -1, 0).astype(x.dtype)
         return np.where(inside, op(x, np.where(inside, y, 0).astype(x.dtype)), emptied)
 
     return apply

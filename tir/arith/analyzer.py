@@ -46,6 +46,8 @@ class Analyzer:
         self._linear: dict[Expr, Linear] = {}
         self._simple: dict[Expr, Expr] = {}
         self._interval: dict[Expr, Bounds] = {}
+        self._pending: set[Expr] = set()
+        self._tainted = False
 
     def copy(self) -> Analyzer:
         """An analyzer that knows the same and can learn more by itself."""
@@ -182,8 +184,12 @@ class Analyzer:
         """The linear form of an i64 expression over canonical atoms."""
         found = self._linear.get(e)
         if found is None:
-            self._linear[e] = Linear({e: 1})  # a proof on the way that comes back to e takes it as it is
+            if e in self._pending:  # a proof on the way came back to e: it is taken as it is, and the proof not kept
+                self._tainted = True
+                return Linear({e: 1})
+            self._pending.add(e)
             found = self._make_linear(e)
+            self._pending.discard(e)
             self._linear[e] = found
         return found
 
@@ -235,10 +241,27 @@ class Analyzer:
             if isinstance(atom, Binary) and atom.op == "//" and not isinstance(atom.a, Const):
                 # k*x - k*c*(x // c) is k*(x % c)
                 c = as_int(atom.b)
+                partner, step = self._coarser(form, atom, k)
+                if partner is not None:
+                    rest = Linear({a: v for a, v in form.terms.items() if a is not atom and a is not partner}, form.const)
+                    part = self._floormod(Linear({partner: 1}), Linear({}, step))
+                    return self._combined(rest.add(part, -k // step))
                 if c is not None and c > 1 and k % c == 0 and form.terms.get(atom.a) == -k // c:
                     rest = Linear({a: v for a, v in form.terms.items() if a is not atom and a is not atom.a}, form.const)
                     return self._combined(rest.add(self._floormod(self.linear(atom.a), Linear({}, c)), -k // c))
         return form
+
+    def _coarser(self, form: Linear, atom: Binary, k: int) -> tuple[Expr | None, int]:
+        """For k * (x // (p*c)) beside -k/c * (x // p): that quotient x // p, and c."""
+        d = as_int(atom.b)
+        if d is None:
+            return None, 0
+        for other, j in form.terms.items():
+            if other is not atom and isinstance(other, Binary) and other.op == "//" and other.a is atom.a:
+                p = as_int(other.b)
+                if p and d % p == 0 and d > p and k % (d // p) == 0 and j == -k // (d // p):
+                    return other, d // p
+        return None, 0
 
     def _multiply(self, a: Linear, b: Linear) -> Linear:
         if not b.terms:
@@ -389,16 +412,23 @@ class Analyzer:
         e = const(e)
         found = self._interval.get(e)
         if found is None:
+            before, self._tainted = self._tainted, False
             if e.dtype.is_bool:
                 found = (0, 1)
             elif e.dtype is i64:
-                found = self._linear_bounds(self.linear(e))
+                form = self.linear(e)
+                found = self._linear_bounds(form)
+                for fact in self._facts:  # a fact about the same sum
+                    if fact.terms == form.terms and (found[0] is None or found[0] < form.const - fact.const):
+                        found = (form.const - fact.const, found[1])
             else:
                 known = as_int(e)
                 found = (known, known)
                 if isinstance(e, Load) and e.dtype.is_int and e.dtype.bits <= 32:
                     found = (int(e.dtype.min_value), int(e.dtype.max_value))
-            self._interval[e] = found
+            if not self._tainted:
+                self._interval[e] = found
+            self._tainted |= before
         return found
 
     def _linear_bounds(self, form: Linear) -> Bounds:
@@ -415,12 +445,16 @@ class Analyzer:
     def _atom_bounds(self, atom: Expr) -> Bounds:
         if isinstance(atom, Var):
             return self._bounds.get(atom, (None, None))
+        if atom in self._pending:
+            return (None, None)  # not an atom, but what a proof came back to
         found = self._interval.get(atom)
         if found is not None:
             return found
-        self._interval[atom] = (None, None)  # a cycle through facts ends here
+        before, self._tainted = self._tainted, False
         found = self._structure_bounds(atom)
-        self._interval[atom] = found
+        if not self._tainted:
+            self._interval[atom] = found
+        self._tainted |= before
         return found
 
     def _structure_bounds(self, atom: Expr) -> Bounds:
@@ -535,6 +569,10 @@ class Analyzer:
             # a - (c - 1) <= c * (a // c) <= a
             inner = self.linear(atom.a).scaled(k // divisor)
             return inner if k < 0 else Linear(inner.terms, inner.const - (k // divisor) * (divisor - 1))
+        if atom.op == "//" and divisor is not None and divisor > 0 and divisor % abs(k) == 0 and abs(k) > 1:
+            # c * (a // (d*c)) is within a // d - (c - 1) .. a // d
+            inner = Linear({Binary("//", atom.a, Const(divisor // abs(k))): 1})
+            return inner.scaled(-1) if k < 0 else Linear(inner.terms, inner.const - (k - 1))
         if atom.op == "%" and k < 0 and divisor is None and (self.bounds(atom.b)[0] or 0) > 0:
             top = self.linear(atom.b)
             return Linear(top.terms, top.const - 1).scaled(k)

@@ -261,7 +261,8 @@ def _tile(s: Schedule, name: str, epilogue: str, inner: list[Var], reduces: list
     last = s.fission(inner[0])
     s.reorder(*reduces, *inner)
     init = s.decompose_reduction(name, reduces[0])
-    for loops in (inner, list(last), s.get_loops(init)[-len(inner) :]):
+    own = [v for v in s.get_loops(init) if v not in s.get_loops(name)]
+    for loops in (inner, list(last), *([own] if own else [])):
         extents = [as_int(find_loop(s.func, v).extent) for v in loops]
         if extents[-1] is not None and extents[-1] > 1:
             s.vectorize(loops[-1])

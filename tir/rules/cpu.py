@@ -7,6 +7,8 @@ parallel outer loops. What no rule fits stays a serial loop.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from everport.ir.errors import ScheduleError
 from everport.targets import Target
 from everport.tir.expr import as_int
@@ -50,10 +52,22 @@ def _scheduled(func: PrimFunc, target: Target) -> Schedule:
         if block.name in done or not _alone(s, block):
             continue
         if is_reduction(block):
-            schedule_reduction(s, block.name, target)
+            attempt(s, lambda name=block.name: schedule_reduction(s, name, target))
         elif is_elementwise(block):
-            schedule_elementwise(s, block.name, target)
+            attempt(s, lambda name=block.name: schedule_elementwise(s, name, target))
     return s
+
+
+def attempt(s: Schedule, rule: Callable[[], None]) -> bool:
+    """Applies a rule whole or not at all: where a primitive is refused the nest stays as it was (serial, but right)."""
+    saved, length = s.func, len(s.trace.lines)
+    try:
+        rule()
+    except ScheduleError:
+        s.func = saved
+        del s.trace.lines[length:]
+        return False
+    return True
 
 
 def _alone(s: Schedule, block: Block) -> bool:

@@ -128,7 +128,7 @@ def fuse_rows(s: Schedule, done: set[str], target: Target) -> set[str]:
     if not is_elementwise(last) or not all(is_elementwise(b) or is_reduction(b) for b in blocks):
         return set()
     rows = _common_rows(blocks, last)
-    if rows == 0 or len(s.get_loops(last.name)) < rows or any(not is_intermediate(s.func, written(b)) for b in blocks[:-1]):
+    if rows <= 0 or len(s.get_loops(last.name)) < rows or any(not is_intermediate(s.func, written(b)) for b in blocks[:-1]):
         return set()
     saved, trace_length = s.func, len(s.trace.lines)
     row = s.get_loops(last.name)[rows - 1]

@@ -160,7 +160,7 @@ def assume_extents(func: PrimFunc, analyzer: Analyzer) -> None:
     allocs = func.body.allocs if isinstance(func.body, Block) else ()
     for buffer in (*func.buffers, *allocs):
         for extent in buffer.shape:
-            if not isinstance(extent, (Const, Var)):
+            if not isinstance(extent, (Const, Var)) and (analyzer.bounds(extent)[0] or -1) < 0 and analyzer.bounds(extent)[0] != 0:
                 analyzer.assume(binary(">=", extent, Const(0)))
 
 
