@@ -298,7 +298,8 @@ def _space_to_depth(ctx: NodeContext) -> Result:
     n, c, h, w = ctx.info(0).shape
     b = ctx.attr("blocksize")
     x = ctx.emit("reshape", ctx.required(0), shape=(n, c, h // b, Const(b), w // b, Const(b)))
-    return ctx.emit("reshape", ctx.emit("transpose", x, axes=(0, 3, 5, 1, 2, 4)), shape=(n, c * (b * b), h // b, w // b))
+    axes = (0, 1, 3, 5, 2, 4) if ctx.attr("mode", "DCR") == "CRD" else (0, 3, 5, 1, 2, 4)
+    return ctx.emit("reshape", ctx.emit("transpose", x, axes=axes), shape=(n, c * (b * b), h // b, w // b))
 
 
 def _reverse_sequence(ctx: NodeContext) -> Result:

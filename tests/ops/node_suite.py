@@ -85,6 +85,8 @@ def compare(got: np.ndarray, expected: np.ndarray, rtol: float, atol: float) -> 
     if expected.dtype.kind in "biu" or expected.dtype.name.startswith(("int", "uint")):
         a, b = got.astype(np.int64), expected.astype(np.int64)
         return "" if np.array_equal(a, b) else f"{int((a != b).sum())} of {a.size} integers differ"
+    ulps = {"float16": 2**-9, "bfloat16": 2**-6}  # two units in the last place; for bfloat16 ONNX's own runner allows as much
+    rtol = max(rtol, ulps.get(expected.dtype.name, 0))
     a, b = got.astype(np.float64), expected.astype(np.float64)
     if np.allclose(a, b, rtol, atol, equal_nan=True):
         return ""
