@@ -87,17 +87,25 @@ def target_dtype(ctx: NodeContext, code: int) -> DType:
 _FP8 = ("f8e4m3fn", "f8e4m3fnuz", "f8e5m2", "f8e5m2fnuz")
 
 
-def cast_to(ctx: NodeContext, x: RelaxExpr, to: DType) -> RelaxExpr:
-    """A cast; fp8 is not there yet."""
+def cast_to(ctx: NodeContext, x: RelaxExpr, to: DType, saturate: bool = True) -> RelaxExpr:
+    """A cast by ONNX's rules: to fp8 it saturates unless told not to; a float out of int4's range gives 0 (undefined in the
+    standard; the reference implementation does so)."""
     info = x.info
     assert isinstance(info, TensorInfo)
-    if to.name in _FP8 or info.dtype.name in _FP8:
-        raise ctx.unsupported(f"casts between {info.dtype} and {to} are not supported yet")
+    if to.name in _FP8 and saturate:
+        wide = as_dtype(ctx, x, "f32") if info.dtype.name in _FP8 or not info.dtype.is_float else x
+        kind = wide.info.dtype.numpy  # type: ignore[attr-defined]
+        low, high = (ctx.constant(np.asarray(v).astype(kind)) for v in (to.min_value, to.max_value))
+        x = ctx.emit("minimum", ctx.emit("maximum", wide, low), high)
+    if to.name == "i4" and info.dtype.is_float:
+        low, high, zero = (ctx.constant(np.asarray(v).astype(info.dtype.numpy)) for v in (-9, 8, 0))
+        inside = ctx.emit("logical_and", ctx.emit("greater", x, low), ctx.emit("less", x, high))
+        x = ctx.emit("where", inside, x, zero)
     return ctx.emit("cast", x, to=to.name)
 
 
 def _cast(ctx: NodeContext) -> Result:
-    return cast_to(ctx, ctx.required(0), target_dtype(ctx, ctx.attr("to")))
+    return cast_to(ctx, ctx.required(0), target_dtype(ctx, ctx.attr("to")), bool(ctx.attr("saturate", 1)))
 
 
 def _cast_old(ctx: NodeContext) -> Result:
@@ -105,7 +113,7 @@ def _cast_old(ctx: NodeContext) -> Result:
 
 
 def _cast_like(ctx: NodeContext) -> Result:
-    return cast_to(ctx, ctx.required(0), ctx.info(1).dtype)
+    return cast_to(ctx, ctx.required(0), ctx.info(1).dtype, bool(ctx.attr("saturate", 1)))
 
 
 def _where(ctx: NodeContext) -> Result:
