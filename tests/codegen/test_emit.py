@@ -4,17 +4,15 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from support.native import interpreted, native, same, values_of
+from support.native import interpreted, native, same, values_of, wide
 
 from everport.ir.dtype import DTYPES, DType, boolean, f32, i32, i64
-from everport.ir.node import rewrite
 from everport.tir.build import FuncBuilder
 from everport.tir.expr import (
     COMPARISONS,
     Const,
     Load,
     Var,
-    as_int,
     binary,
     cast,
     const,
@@ -23,7 +21,6 @@ from everport.tir.expr import (
     logical_and,
     lt,
     select,
-    substitute,
     unary,
 )
 from everport.tir.func import PrimFunc
@@ -33,22 +30,9 @@ COUNT = 256
 TYPES = list(DTYPES.values())
 
 
-def wide(func: PrimFunc, lanes: int = 16) -> PrimFunc:
-    """The function with its innermost loops in vectors."""
-
-    def split(n):
-        if isinstance(n, For) and not isinstance(n.body, For) and as_int(n.extent) == COUNT:
-            outer, inner = Var("outer"), Var("inner")
-            body = substitute(n.body, {n.var: outer * lanes + inner})
-            return For(outer, Const(COUNT // lanes), For(inner, Const(lanes), body, "vectorized"))
-        return None
-
-    return func.with_fields(body=rewrite(func.body, split))
-
-
 def check(func: PrimFunc, inputs: list[np.ndarray], ints: tuple[int, ...] = ()) -> None:
     expected = interpreted(func, inputs, ints)
-    for variant in (func, wide(func)):
+    for variant in (func, wide(func, COUNT)):
         for buffer, got, wanted in zip(func.outputs, native(variant, inputs, ints), expected, strict=True):
             if not same(got, wanted):
                 bad = [k for k in range(got.size) if not same(got[k : k + 1], wanted[k : k + 1])]
@@ -129,7 +113,7 @@ def test_shared_expressions_are_written_once() -> None:
 
     b.output(b.compute("y", (COUNT,), f32, value))
     func, data = b.finish(), np.arange(COUNT, dtype=np.float32)
-    for variant in (func, wide(func)):
+    for variant in (func, wide(func, COUNT)):
         assert np.array_equal(native(variant, [data])[0], data)
 
 
@@ -156,7 +140,7 @@ def test_select_never_loads_the_other_side() -> None:
     b.output(b.compute("y", (COUNT,), f32, lambda i: select(eq(i, 7), x[(i - 7) * far], const(-1.0, f32))))
     b.output(b.compute("z", (COUNT,), boolean, lambda i: logical_and(eq(i, 7), ge(x[(i - 7) * far], const(0.0, f32)))))
     func = b.finish()
-    for variant in (func, wide(func)):
+    for variant in (func, wide(func, COUNT)):
         y, z = native(variant, [np.array([3.0], np.float32)], [1 << 40])
         assert y[7] == 3 and np.all(np.delete(y, 7) == -1)
         assert z[7] and not np.delete(z, 7).any()

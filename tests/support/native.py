@@ -9,9 +9,12 @@ import numpy as np
 
 from everport.codegen.llvm.jit import compile_and_load
 from everport.ir.dtype import DType
+from everport.ir.node import Node, rewrite
 from everport.tir import interp
+from everport.tir.expr import Const, Var, as_int, substitute
 from everport.tir.func import PrimFunc
 from everport.tir.lower import lower
+from everport.tir.stmt import For
 
 
 def allocated(func: PrimFunc, ints: Sequence[int]) -> list[np.ndarray]:
@@ -65,3 +68,16 @@ def same(a: np.ndarray, b: np.ndarray) -> bool:
         x, y = a.astype(np.float64), b.astype(np.float64)
         return bool(np.all((np.isnan(x) & np.isnan(y)) | ((x == y) & (np.signbit(x) == np.signbit(y)))))
     return bool(np.array_equal(a, b))
+
+
+def wide(func: PrimFunc, count: int, lanes: int = 16) -> PrimFunc:
+    """The function with its innermost loops of `count` steps in vectors."""
+
+    def split(n: Node) -> Node | None:
+        if isinstance(n, For) and not isinstance(n.body, For) and as_int(n.extent) == count:
+            outer, inner = Var("outer"), Var("inner")
+            body = substitute(n.body, {n.var: outer * lanes + inner})
+            return For(outer, Const(count // lanes), For(inner, Const(lanes), body, "vectorized"))
+        return None
+
+    return func.with_fields(body=rewrite(func.body, split))
