@@ -13,7 +13,8 @@ from everport.relax.op.base import FusionKind, InferContext, OpDef, same_as_firs
 from everport.relax.struct_info import StructInfo, TensorInfo, TupleInfo
 from everport.tir.buffer import Buffer
 from everport.tir.build import FuncBuilder
-from everport.tir.expr import Const, Expr, Var, binary, cast, const, eq, gt, logical_and, logical_or, lt, select
+from everport.tir.expr import Const, Expr, Var, binary, cast, const, eq, gt, logical_and, logical_not, logical_or, lt, select
+from everport.tir.intrin import call
 from everport.tir.stmt import If, Stmt, Store, nest, seq
 
 
@@ -241,7 +242,7 @@ def _numpy_topk(attrs: Mapping[str, Any], x: np.ndarray) -> Any:
 
 
 def _lower_topk(b: FuncBuilder, buffers: Sequence[Buffer], attrs: Mapping[str, Any], info: StructInfo) -> Any:
-    """Ranks by counting, then each element of rank below k goes to its place. Ties keep index order."""
+    """Ranks by counting, then each element of rank below k goes to its place. Ties keep index order; NaN is the greatest."""
     x, axis = buffers[0], attrs["axis"]
     assert isinstance(info, TupleInfo)
     shape = info.fields[0].shape  # type: ignore[attr-defined]
@@ -250,7 +251,12 @@ def _lower_topk(b: FuncBuilder, buffers: Sequence[Buffer], attrs: Mapping[str, A
     def before(*i: Expr) -> Expr:
         own, other = x[i[:-1]], x[(*i[:axis], i[-1], *i[axis + 1 : -1])]
         better = gt(other, own) if attrs["largest"] else lt(other, own)
-        tie = logical_and(eq(other, own), lt(i[-1], i[axis]))
+        same = eq(other, own)
+        if x.dtype.is_float:
+            nan, own_nan = call("isnan", other), call("isnan", own)
+            better = logical_or(better, logical_and(nan, logical_not(own_nan)) if attrs["largest"] else logical_and(own_nan, logical_not(nan)))
+            same = logical_or(same, logical_and(nan, own_nan))
+        tie = logical_and(same, lt(i[-1], i[axis]))
         return select(logical_or(better, tie), const(1), const(0))
 
     rank = b.reduce("rank", x.shape, [extent], i64, "sum", before)

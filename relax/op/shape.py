@@ -258,8 +258,8 @@ def _numpy_eye(attrs: Mapping[str, Any]) -> np.ndarray:
 
 SHAPE_OPS: dict[str, OpDef] = table(
     OpDef("reshape", _infer_reshape, lambda a, x: x.reshape(a["out_shape"]), _lower_reshape, FusionKind.INJECTIVE),
-    OpDef("transpose", _infer_transpose, lambda a, x: np.ascontiguousarray(x.transpose(a["axes"])), _lower_transpose, FusionKind.INJECTIVE),
-    OpDef("broadcast_to", _infer_broadcast, lambda a, x: np.ascontiguousarray(np.broadcast_to(x, a["out_shape"])), _lower_broadcast, FusionKind.BROADCAST),
+    OpDef("transpose", _infer_transpose, lambda a, x: x.transpose(a["axes"]).copy(), _lower_transpose, FusionKind.INJECTIVE),
+    OpDef("broadcast_to", _infer_broadcast, lambda a, x: np.broadcast_to(x, a["out_shape"]).copy(), _lower_broadcast, FusionKind.BROADCAST),
     OpDef("concat", _infer_concat, lambda a, *x: np.concatenate(x, a["axis"]), _lower_concat, FusionKind.INJECTIVE),
     OpDef("slice", _infer_slice, _numpy_slice, _lower_slice, FusionKind.INJECTIVE),
     OpDef("pad", _infer_pad, _numpy_pad, _lower_pad, FusionKind.INJECTIVE),
