@@ -16,10 +16,11 @@ from .model import Model, load
 
 
 def random_inputs(model: Model, seed: int, dims: dict[str, int] | None = None) -> dict[str, np.ndarray]:
-    """Inputs of the declared types: standard normal floats, integers 0 to 99, bools; symbolic dimensions take the least
-    size that fits their range, or what `dims` says."""
+    """Inputs of the declared types: standard normal floats, integers 0 to 99, bools; symbolic dimensions take
+    what `dims` says, the sizes of the package's test vectors, or the least of their range."""
     source = np.random.default_rng(seed)
     sizes = {name: value[0] for name, value in model.manifest.get("dims", {}).items()}
+    sizes.update(model.manifest.get("example_dims", {}))
     sizes.update(dims or {})
     arrays = {}
     for spec, info in zip(model.program.inputs, model.inputs, strict=True):

@@ -17,11 +17,16 @@ from everport.frontend.onnx import import_onnx
 from everport.ir.errors import CompileError
 from everport.ir.module import IRModule
 from everport.ir.passes import PassRecord, PassRunner
+from everport.relax.interp import evaluate
 from everport.relax.passes import graph_pipeline
 from everport.relax.passes.plan_memory import PlanMemory
+from everport.runtime import RunError, load
+from everport.runtime.main import random_inputs
 from everport.runtime.package import write_package
-from everport.runtime.program import Program, text_of
-from everport.targets import Target, parse_target
+from everport.runtime.program import Program, bind_dims, text_of
+from everport.runtime.program import evaluate as evaluate_int
+from everport.targets import Target, host_level, parse_target
+from everport.targets.cpu import cpu_flags
 from everport.tir.func import PrimFunc
 from everport.tir.lower import lower
 from everport.tir.rules import schedule
@@ -125,12 +130,18 @@ def compile_model(
     return path, job
 
 
+SELF_TEST_BYTES = 4 << 20
+INTERPRETED_FLOPS = 3e8
+CANDIDATE_SIZES = (1, 8, 32, 64, 224)
+
+
 def write(job: Compilation, path: Path) -> None:
-    """Writes the package of a finished compilation."""
+    """Writes the package of a finished compilation, with test vectors: random inputs and the interpreter's outputs, or (for
+    a model too large to interpret) the compiled code's own."""
     (program, weights), library = job.program(), job.library()
     function = job.graph()["main"]
     ranges = {s.name: [lo, hi, divisor] for s, lo, hi, divisor in function.attr("dim_ranges", ())}
-    manifest = {
+    manifest: dict[str, Any] = {
         "name": Path(job.source).stem if isinstance(job.source, (str, os.PathLike)) else "model",
         "producer": "everport 0.1.0",
         "target": {
@@ -144,5 +155,47 @@ def write(job: Compilation, path: Path) -> None:
         "dims": ranges,
         "peak_memory": text_of(("+", program.arena, sum(w.bytes for w in program.weights))),
         "kernels": {name: library.symbols[name] for name in program.kernels},
+        "self_test": {"outputs": "none"},
+        "example_dims": {},
     }
     write_package(path, manifest, program, library.data, weights, {})
+    if job.target.level.triple != host_level().triple or not set(job.target.features) <= cpu_flags():
+        manifest["self_test"] = {"outputs": "none", "why": "compiled for another machine"}
+        write_package(path, manifest, program, library.data, weights, {})
+        return
+    vectors, manifest["self_test"], manifest["example_dims"] = _self_test(job, path, program)
+    write_package(path, manifest, program, library.data, weights, vectors)
+
+
+def _self_test(job: Compilation, path: Path, program: Program) -> tuple[dict[str, np.ndarray], dict[str, str], dict[str, int]]:
+    """Test vectors, where their outputs come from, and the sizes of dynamic dimensions that they use."""
+    with load(path, threads=1) as model:
+        ranges = model.manifest["dims"]
+        tried = ""
+        for candidate in CANDIDATE_SIZES:
+            sizes = {name: _size(candidate, *bounds) for name, bounds in ranges.items()}
+            arrays = random_inputs(model, 0, sizes)
+            try:
+                made = model.run(arrays)
+            except RunError as error:
+                tried = str(error)
+                if not ranges:
+                    break
+                continue
+            total = sum(a.nbytes for a in (*arrays.values(), *made.values()))
+            if total > SELF_TEST_BYTES:
+                return {}, {"outputs": "none", "why": f"the vectors would take {total} bytes"}, sizes
+            registers = bind_dims(program, [a.shape for a in arrays.values()])
+            source = "compiled"
+            if sum(evaluate_int(i.flops, registers) for i in program.launches) < INTERPRETED_FLOPS:
+                source, made = "interpreter", evaluate(job.imported()["main"], arrays)
+            vectors = {f"input:{n}": a for n, a in arrays.items()} | {f"output:{n}": a for n, a in made.items()}
+            return vectors, {"outputs": source}, sizes
+    return {}, {"outputs": "none", "why": f"no sizes were found that the model accepts: {tried}"}, {}
+
+
+def _size(candidate: int, lo: int, hi: int | None, divisor: int) -> int:
+    """The size nearest to a candidate that a dimension admits."""
+    value = max(candidate, lo)
+    value = -(-value // divisor) * divisor
+    return value if hi is None or value <= hi else hi // divisor * divisor
