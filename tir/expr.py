@@ -484,7 +484,67 @@ def substitute(node: Any, mapping: Mapping[Var, Expr]) -> Any:
     """Replaces variables in an expression or statement; untouched parts keep their identity. Re-folds constants on the way."""
     if not mapping:
         return node
-    return rewrite(node, lambda n: mapping.get(n) if isinstance(n, Var) else refold(n))
+    try:
+        if isinstance(node, Expr):
+            return _Substitution(mapping).expr(node)
+        return rewrite(node, refold, pre=_Substitution(mapping).before)
+    except RecursionError:  # an expression too deep to recurse over
+        return rewrite(node, lambda n: mapping.get(n) if isinstance(n, Var) else refold(n))
+
+
+class _Substitution:
+    """Replaces variables in expressions and in the shapes of buffers, each part once."""
+
+    __slots__ = ("buffers", "memo")
+
+    def __init__(self, mapping: Mapping[Var, Expr]) -> None:
+        self.memo: dict[Expr, Expr] = dict(mapping)
+        self.buffers: dict[Any, Any] = {}
+
+    def before(self, node: Node) -> Node | None:
+        """For `rewrite`: expressions and buffers are done here, statements by their children."""
+        if isinstance(node, Expr):
+            return self.expr(node)
+        return self.buffer(node) if hasattr(node, "scope") else None
+
+    def buffer(self, buffer: Any) -> Any:
+        found = self.buffers.get(buffer)
+        if found is None:
+            shape = tuple(self.expr(e) for e in buffer.shape)
+            same = all(a is b for a, b in zip(shape, buffer.shape, strict=True))
+            found = buffer if same else buffer.with_fields(shape=shape)
+            self.buffers[buffer] = found
+        return found
+
+    def expr(self, e: Expr) -> Expr:
+        found = self.memo.get(e)
+        if found is None:
+            found = self._expr(e)
+            self.memo[e] = found
+        return found
+
+    def _expr(self, e: Expr) -> Expr:
+        kind = type(e)
+        if kind is Const or kind is Var:
+            return e
+        if kind is Binary:
+            a, b = self.expr(e.a), self.expr(e.b)  # type: ignore[attr-defined]
+            return e if a is e.a and b is e.b else binary(e.op, a, b)  # type: ignore[attr-defined]
+        if kind is Load:
+            indices = tuple([self.expr(i) for i in e.indices])  # type: ignore[attr-defined]
+            buffer = self.buffer(e.buffer)  # type: ignore[attr-defined]
+            same = buffer is e.buffer and all(a is b for a, b in zip(indices, e.indices, strict=True))  # type: ignore[attr-defined]
+            return e if same else Load(buffer, indices)
+        changes = {}
+        for name in e.NODE_FIELDS:
+            value = getattr(e, name)
+            new = tuple([self.expr(v) for v in value]) if isinstance(value, tuple) else self.expr(value)
+            if isinstance(value, tuple):
+                if any(a is not b for a, b in zip(new, value, strict=True)):
+                    changes[name] = new
+            elif new is not value:
+                changes[name] = new
+        return refold(e.with_fields(**changes)) if changes else e  # type: ignore[return-value]
 
 
 def refold(node: Node) -> Node:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from everport.ir.node import Node, rewrite
+from everport.ir.node import Node, pre_order, rewrite
 from everport.tir.arith import Analyzer
-from everport.tir.expr import Const, Expr, as_int, eq, free_vars, ge, logical_and, substitute
+from everport.tir.expr import Const, Expr, Var, as_int, eq, free_vars, ge, logical_and, substitute
 from everport.tir.func import PrimFunc
 from everport.tir.stmt import Allocate, Block, For, If, Stmt, seq
 
@@ -54,3 +54,25 @@ def shape_analyzer(func: PrimFunc) -> Analyzer:
     for symbol in free_vars([s for b in func.buffers for s in b.shape]):
         analyzer.bind(symbol, 0, None)
     return analyzer
+
+
+class LoopScopes:
+    """Analyzers by the loops they stand in, made on demand."""
+
+    def __init__(self, base: Analyzer, body: Stmt) -> None:
+        for s in pre_order(body):
+            if isinstance(s, For):
+                base.bind_extent(s.var, s.extent)
+        self.base = base
+        self.by_loops: dict[tuple[Var, ...], Analyzer] = {}
+
+    def within(self, path: tuple[Stmt, ...]) -> Analyzer:
+        """What is known in the body of the innermost loop of a path."""
+        analyzer, key = self.base, tuple[Var, ...]()
+        for s in path:
+            if isinstance(s, For) and as_int(s.extent) is None:
+                key = (*key, s.var)
+                if key not in self.by_loops:
+                    self.by_loops[key] = within_loop(analyzer, s)
+                analyzer = self.by_loops[key]
+        return analyzer

@@ -156,35 +156,36 @@ def terms_of(cond: Expr) -> tuple[Expr, ...]:
 
 def unroll_loops(func: PrimFunc) -> PrimFunc:
     """Writes out loops of kind "unrolled" whose extent is constant; others become serial. Indices fold on the way."""
-    analyzer = shape_analyzer(func)
-    return func.with_fields(body=_unrolled(func.body, analyzer))
+    return func.with_fields(body=_unrolled(func.body, {}, True))
 
 
-def _unrolled(s: Stmt, analyzer: Analyzer) -> Stmt:
+def _unrolled(s: Stmt, values: dict[Var, Expr], first: bool) -> Stmt:
+    """The statement with the variables around it replaced; copies but the first get loop variables of their own."""
     match s:
         case Seq():
-            return seq([_unrolled(p, analyzer) for p in s.stmts])
+            return seq([_unrolled(p, values, first) for p in s.stmts])
         case For():
             steps = as_int(s.extent)
             if s.kind == "unrolled" and steps is not None:
-                body = _unrolled(s.body, analyzer)
-                return seq([_copy(body, s.var, k) for k in range(steps)])
-            analyzer.bind_extent(s.var, s.extent)
+                return seq([_unrolled(s.body, {**values, s.var: Const(k)}, first and not k) for k in range(steps)])
             kind = "serial" if s.kind == "unrolled" else s.kind
-            return s.with_fields(body=_unrolled(s.body, analyzer), kind=kind)
+            var, inside = _own(s.var, values, first)
+            return s.with_fields(var=var, extent=substitute(s.extent, values), body=_unrolled(s.body, inside, first), kind=kind)
         case If():
-            otherwise = None if s.otherwise is None else _unrolled(s.otherwise, analyzer)
-            return s.with_fields(then=_unrolled(s.then, analyzer), otherwise=otherwise)
-        case While() | Let() | Allocate():
-            return s.with_fields(body=_unrolled(s.body, analyzer))
-    return s
+            otherwise = None if s.otherwise is None else _unrolled(s.otherwise, values, first)
+            return s.with_fields(cond=substitute(s.cond, values), then=_unrolled(s.then, values, first), otherwise=otherwise)
+        case While():
+            return s.with_fields(cond=substitute(s.cond, values), body=_unrolled(s.body, values, first))
+        case Let():
+            var, inside = _own(s.var, values, first)
+            return s.with_fields(var=var, value=substitute(s.value, values), body=_unrolled(s.body, inside, first))
+        case Allocate():
+            return s.with_fields(body=_unrolled(s.body, values, first))
+    return substitute(s, values)
 
 
-def _copy(body: Stmt, var: Var, k: int) -> Stmt:
-    """The body for one value of the variable, with loop variables of its own (the first copy keeps them)."""
-    mapping: dict[Var, Expr] = {var: Const(k)}
-    if k:
-        for node in pre_order(body):
-            if isinstance(node, (For, Let)):
-                mapping[node.var] = Var(node.var.name, node.var.dtype)
-    return substitute(body, mapping)
+def _own(var: Var, values: dict[Var, Expr], first: bool) -> tuple[Var, dict[Var, Expr]]:
+    if first:
+        return var, values
+    fresh = Var(var.name, var.dtype)
+    return fresh, {**values, var: fresh}

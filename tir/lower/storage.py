@@ -11,7 +11,7 @@ from everport.tir.arith import Analyzer, eval_region, region_union
 from everport.tir.buffer import Buffer, Region, point_region
 from everport.tir.expr import Const, Expr, Load, Select, Var, as_int, binary, free_vars, logical_not
 from everport.tir.func import PrimFunc
-from everport.tir.lower.blocks import shape_analyzer, within_loop
+from everport.tir.lower.blocks import LoopScopes, shape_analyzer
 from everport.tir.lower.loops import terms_of
 from everport.tir.stmt import Allocate, For, If, Let, Seq, Stmt, Store, While
 
@@ -59,9 +59,9 @@ def place_buffers(func: PrimFunc) -> PrimFunc:
         return func
     body = rewrite(body, lambda n: n.body if isinstance(n, Allocate) and n.buffer in wanted else None)
     _Collector(wanted).stmt(body, (), ())
-    base = shape_analyzer(func)
+    known = LoopScopes(shape_analyzer(func), body)
     scalars = set(func.scalars)
-    placements = {b: _place(b, accesses, base, scalars) for b, accesses in wanted.items() if accesses}
+    placements = {b: _place(b, accesses, known, scalars) for b, accesses in wanted.items() if accesses}
     body = _rewrite_accesses(body, placements)
     made = [p.new for p in placements.values() if p.target is None]
     params = (*func.buffers, *made, *func.scalars)
@@ -146,29 +146,20 @@ class _Collector:
                 stack.extend((c, under) for c in children(e))
 
 
-def _place(buffer: Buffer, accesses: list[_Access], base: Analyzer, scalars: set[Var]) -> _Placement:
+def _place(buffer: Buffer, accesses: list[_Access], known: LoopScopes, scalars: set[Var]) -> _Placement:
     common = accesses[0].path
     for access in accesses[1:]:
         length = 0
         while length < min(len(common), len(access.path)) and common[length] is access.path[length]:
             length += 1
         common = common[:length]
-    analyzer = base.copy()
-    for access in accesses:
-        for s in access.path:
-            if isinstance(s, For):
-                analyzer.bind_extent(s.var, s.extent)
     while True:
         while common and not isinstance(common[-1], For):
             common = common[:-1]
-        inside = analyzer
-        for s in common:
-            if isinstance(s, For):
-                inside = within_loop(inside, s)
-        if not common or not _carried(buffer, accesses, common, inside):
+        analyzer = known.within(common)
+        if not common or not _carried(buffer, accesses, common, analyzer):
             break
         common = common[:-1]
-    analyzer = inside
     region: Region | None = None
     for access in accesses:
         found = eval_region(point_region(buffer, access.indices), _below(access, common), analyzer)

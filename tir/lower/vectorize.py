@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from everport.ir.dtype import i64
 from everport.ir.node import Node, children, post_order, pre_order, rewrite
 from everport.tir.arith import Analyzer
@@ -22,7 +24,7 @@ from everport.tir.expr import (
     substitute,
 )
 from everport.tir.func import PrimFunc
-from everport.tir.lower.blocks import shape_analyzer, within_loop
+from everport.tir.lower.blocks import LoopScopes, shape_analyzer
 from everport.tir.stmt import Allocate, For, If, Let, Seq, Stmt, Store, While, seq
 
 
@@ -32,30 +34,28 @@ def vectorize_loops(func: PrimFunc) -> PrimFunc:
     Indices linear in v become ramps (stride 1: one vector access), others gathers; conditions on v become masks of the
     stores. A body that cannot be vectorized (an accumulation over v, a loop whose extent depends on v) runs serially.
     """
-    analyzer = shape_analyzer(func)
-    return func.with_fields(body=_walk(func.body, analyzer))
+    return func.with_fields(body=_walk(func.body, (), LoopScopes(shape_analyzer(func), func.body)))
 
 
-def _walk(s: Stmt, analyzer: Analyzer) -> Stmt:
+def _walk(s: Stmt, path: tuple[Stmt, ...], scopes: LoopScopes) -> Stmt:
     match s:
         case Seq():
-            return seq([_walk(p, analyzer) for p in s.stmts])
+            return seq([_walk(p, path, scopes) for p in s.stmts])
         case For():
-            analyzer = within_loop(analyzer, s)
-            body = _walk(s.body, analyzer)
+            body = _walk(s.body, (*path, s), scopes)
             if s.kind != "vectorized":
                 return s.with_fields(body=body)
             lanes = as_int(s.extent)
             if lanes is not None and lanes > 1:
-                done = _Vectorizer(s.var, lanes, analyzer, body).stmt(body, None)
+                done = _Vectorizer(s.var, lanes, lambda: scopes.within(path), body).stmt(body, None)
                 if done is not None:
                     return done
             return s.with_fields(body=body, kind="serial")
         case If():
-            otherwise = None if s.otherwise is None else _walk(s.otherwise, analyzer)
-            return s.with_fields(then=_walk(s.then, analyzer), otherwise=otherwise)
+            otherwise = None if s.otherwise is None else _walk(s.otherwise, path, scopes)
+            return s.with_fields(then=_walk(s.then, path, scopes), otherwise=otherwise)
         case Let() | While() | Allocate():
-            return s.with_fields(body=_walk(s.body, analyzer))
+            return s.with_fields(body=_walk(s.body, path, scopes))
     return s
 
 
@@ -67,7 +67,7 @@ def buffers_of(e: Expr) -> set[Buffer]:
 class _Vectorizer:
     """Turns statements over a scalar variable into statements over `lanes` values of it."""
 
-    def __init__(self, var: Var, lanes: int, analyzer: Analyzer, body: Stmt) -> None:
+    def __init__(self, var: Var, lanes: int, analyzer: Callable[[], Analyzer], body: Stmt) -> None:
         self.var = var
         self.lanes = lanes
         self.analyzer = analyzer
@@ -153,11 +153,34 @@ class _Vectorizer:
         """An index as a ramp where it is linear in the variable."""
         if not self.depends(e):
             return e
-        base = self.analyzer.simplify(substitute(e, {self.var: Const(0)}))
-        step = self.analyzer.simplify(substitute(e, {self.var: Const(1)}) - base)
-        if not self.depends(step) and self.analyzer.can_prove_equal(base + step * self.var, e):
+        ramp = self.ramp(e)
+        return self.expr(e) if ramp is None else ramp
+
+    def ramp(self, e: Expr) -> Ramp | None:
+        """An i64 expression that is linear in the variable as base + step * lane."""
+        stride = self.stride(e)
+        if stride is not None:
+            return Ramp(substitute(e, {self.var: Const(0)}), Const(stride), self.lanes)
+        analyzer = self.analyzer()
+        base = analyzer.simplify(substitute(e, {self.var: Const(0)}))
+        step = analyzer.simplify(substitute(e, {self.var: Const(1)}) - base)
+        if not self.depends(step) and analyzer.can_prove_equal(base + step * self.var, e):
             return Ramp(base, step, self.lanes)
-        return self.expr(e)
+        return None
+
+    def stride(self, e: Expr) -> int | None:
+        """The factor of the variable where e is plainly a sum with constant factors."""
+        if e is self.var:
+            return 1
+        if not self.depends(e):
+            return 0
+        if isinstance(e, Binary) and e.op in ("+", "-"):
+            a, b = self.stride(e.a), self.stride(e.b)
+            return None if a is None or b is None else a + b if e.op == "+" else a - b
+        if isinstance(e, Binary) and e.op == "*" and isinstance(e.b, Const):
+            a = self.stride(e.a)
+            return None if a is None else a * int(e.b.value)
+        return None
 
     def wide(self, e: Expr) -> Expr:
         return e if e.lanes > 1 else Broadcast(e, self.lanes)
@@ -173,10 +196,9 @@ class _Vectorizer:
         if not self.depends(e):
             return e
         if e.dtype is i64 and isinstance(e, (Binary, Var)):
-            base = self.analyzer.simplify(substitute(e, {self.var: Const(0)}))
-            step = self.analyzer.simplify(substitute(e, {self.var: Const(1)}) - base)
-            if not self.depends(step) and self.analyzer.can_prove_equal(base + step * self.var, e):
-                return Ramp(base, step, self.lanes)
+            ramp = self.ramp(e)
+            if ramp is not None:
+                return ramp
         match e:
             case Binary():
                 return Binary(e.op, self.wide(self.expr(e.a)), self.wide(self.expr(e.b)))
