@@ -539,6 +539,8 @@ class _Function:
             second = self.guarded(e.b, first if e.op == "and" else self.negated(first, lanes), lanes)
             return self.assign(f"{e.op} {value_type(t, lanes)} {first}, {second}")
         a, b = self.expr(e.a), self.expr(e.b)
+        if e.op in ("min", "max") and t.is_float and _is_number(e.b):
+            a, b = b, a  # a known number on the left needs no test for NaN: one instruction
         kind = value_type(t, lanes)
         if e.op in _ORDERED:
             if t.is_float:
@@ -661,6 +663,11 @@ class _Function:
         source = e.args[0].dtype
         value = self.module.math.call(e.name, args, source, e.lanes, emit)
         return self.convert.rounded(value, e.dtype, e.lanes) if e.dtype.is_float else value
+
+
+def _is_number(e: Expr) -> bool:
+    value = e.a if isinstance(e, Broadcast) else e
+    return isinstance(value, Const) and value.value == value.value
 
 
 def _suffix(scalar: str) -> str:
