@@ -64,7 +64,7 @@ def _numpy(attrs: Mapping[str, Any], x: np.ndarray, w: np.ndarray) -> np.ndarray
     shape, group = attrs["out_shape"], attrs["group"]
     n, o = shape[0], shape[1]
     out = np.zeros((n, group, o // group, *shape[2:]), wide)
-    xg = xp.reshape(n, group, -1, *xp.shape[2:])
+    xg = xp.reshape(n, group, w.shape[1], *xp.shape[2:])
     wg = wf.reshape(group, o // group, *wf.shape[1:])
     for place in itertools.product(*(range(k) for k in w.shape[2:])):
         window = tuple(
@@ -130,7 +130,7 @@ def _numpy_transpose(attrs: Mapping[str, Any], x: np.ndarray, w: np.ndarray) -> 
     xw, ww = widened(x), widened(w)
     n, o = shape[0], shape[1] // group
     out = np.zeros((n, group, o, *shape[2:]), xw.dtype)
-    xg = xw.reshape(n, group, -1, *x.shape[2:])
+    xg = xw.reshape(n, group, x.shape[1] // group, *x.shape[2:])
     wg = ww.reshape(group, -1, o, *w.shape[2:])
     for place in itertools.product(*(range(d) for d in x.shape[2:])):
         for k in itertools.product(*(range(d) for d in w.shape[2:])):

@@ -16,6 +16,7 @@ from everport.ir.dtype import i64
 from everport.relax.op.base import FusionKind, InferContext, OpDef, table
 from everport.relax.op.conv import pad_spatial
 from everport.relax.op.reduce import accumulator
+from everport.relax.op.shape import flat_index, unflatten
 from everport.relax.op.unary import widened
 from everport.relax.struct_info import StructInfo, TensorInfo, TupleInfo
 from everport.tir.buffer import Buffer
@@ -122,18 +123,24 @@ def _lower_max(b: FuncBuilder, buffers: Sequence[Buffer], attrs: Mapping[str, An
     def position(*i: Expr) -> Expr:
         at = _places(i, rank, attrs)
         own = [a - const(p) for a, p in zip(at, attrs["before"], strict=True)]
-        flat: Expr = Const(0)
         pairs = list(zip(own, x.shape[2:], strict=True))
-        for v, d in reversed(pairs) if attrs.get("column_major") else pairs:
-            flat = flat * d + v
         inside = [c for v, d in pairs for c in (ge(v, 0), lt(v, d))]
         value = padded[(*i[:2], *at)]
         same = eq(value, best[i[: 2 + rank]])
         if x.dtype.is_float:
             same = logical_or(same, call("isnan", value))
-        return select(logical_and(same, *inside), (i[0] * x.shape[1] + i[1]) * total + flat, const(2**62))
+        return select(logical_and(same, *inside), (i[0] * x.shape[1] + i[1]) * total + flat_index(own, x.shape[2:]), const(2**62))
 
+    # Of equal values the first in row-major order counts, in whichever order positions are numbered.
     positions = b.reduce("position", first.shape, attrs["kernel"], i64, "min", position)
+    if attrs.get("column_major"):
+        rows = positions
+
+        def renumbered(*i: Expr) -> Expr:
+            place = unflatten(rows[i] % total, x.shape[2:])
+            return rows[i] // total * total + flat_index(place[::-1], x.shape[2:][::-1])
+
+        positions = b.compute("column_major", first.shape, i64, renumbered)
     return best, positions
 
 

@@ -156,7 +156,7 @@ class Analyzer:
 
     def _decide(self, e: Binary) -> bool | None:
         """True or False where the comparison is decided."""
-        difference = self.linear(e.b).add(self.linear(e.a), -1)  # b - a
+        difference = self._combined(self.linear(e.b).add(self.linear(e.a), -1))  # b - a
         if not difference.terms:
             d = difference.const
             return {"==": d == 0, "!=": d != 0, "<": d > 0, "<=": d >= 0, ">": d < 0, ">=": d <= 0}[e.op]
