@@ -207,7 +207,8 @@ def _row_reduction(s: Schedule, name: str, reduces: list[Var], lanes: int, exten
         s.vectorize(lane)
         s.vectorize(s.get_loops(init)[-1])
         row = loops[loops.index(first) - 1]
-        s.reverse_compute_at(name, row)
+        if row not in s.get_loops(name):
+            s.reverse_compute_at(name, row)
     except ScheduleError:
         s.func = saved
         del s.trace.lines[length:]

@@ -8,7 +8,15 @@ from everport.tir.arith import eval_region
 from everport.tir.buffer import Buffer, Range, Region
 from everport.tir.expr import Const, Expr, Load, Var, as_int, refold, substitute
 from everport.tir.func import PrimFunc
-from everport.tir.schedule.scope import analyzer_for, loop_path, loops_in, outer_blocks, replace, unique_block_name, uses
+from everport.tir.schedule.scope import (
+    analyzer_for,
+    loop_path,
+    loops_in,
+    outer_blocks,
+    replace,
+    unique_block_name,
+    uses,
+)
 from everport.tir.schedule.tensor_intrin import TENSOR_INTRINS
 from everport.tir.stmt import TRUE, Block, For, IterVar, Stmt, Store
 

@@ -81,7 +81,7 @@ def cache_write(func: PrimFunc, name: str, scope: str) -> tuple[PrimFunc, str]:
     buffer = block.writes[0].buffer
     if len(producers_of(func, buffer)) != 1:
         raise ScheduleError(f"cache_write: {buffer.name!r} is written by several blocks")
-    check_nest(func, top_of(func, name), buffer, "cache_write", readers=True)
+    check_nest(top_of(func, name), buffer, "cache_write", readers=True)
     cached = Buffer(f"{buffer.name}_{scope}", buffer.shape, buffer.dtype, scope)
     swapped = _swap(block, buffer, cached)
     copy, copy_name = _copy(func, f"{name}_{scope}", cached, buffer)
@@ -103,7 +103,7 @@ def cache_read(func: PrimFunc, name: str, buffer_name: str, scope: str) -> tuple
         names = ", ".join(dict.fromkeys(r.buffer.name for r in block.reads))
         raise ScheduleError(f"cache_read: block {name!r} does not read {buffer_name!r}", hint=f"it reads: {names}")
     buffer = found[0]
-    check_nest(func, top_of(func, name), buffer, "cache_read", readers=False)
+    check_nest(top_of(func, name), buffer, "cache_read", readers=False)
     cached = Buffer(f"{buffer.name}_{scope}", buffer.shape, buffer.dtype, scope)
     copy, copy_name = _copy(func, f"{buffer.name}_{scope}", buffer, cached)
     swapped = with_reads(_swap(block, buffer, cached))  # type: ignore[arg-type]

@@ -10,12 +10,12 @@ from everport.tir.func import PrimFunc
 from everport.tir.schedule.cache import top_of
 from everport.tir.schedule.scope import (
     block_path,
-    check_nest,
     find_block,
     loops_in,
     replace,
     single_store,
     unique_block_name,
+    user_in,
     uses,
     with_reads,
 )
@@ -91,7 +91,7 @@ def rfactor(func: PrimFunc, name: str, loop: Var, axis: int = 0) -> tuple[PrimFu
 
     `loop` (ki) is a reduce loop of a block that still has its init and accumulates one store with +, *, min, max, and, or; all
     its loops must be serial. The new dimension stands at `axis`. Gives the name of the factored block (which keeps the
-    loops); the old name goes to the final block, after the nest.
+    loops); the old name goes to the final block: after the nest, or, if that uses the result, after the reduce loops.
     """
     block = find_block(func, name)
     store = single_store(block)
@@ -115,7 +115,14 @@ def rfactor(func: PrimFunc, name: str, loop: Var, axis: int = 0) -> tuple[PrimFu
         raise ScheduleError(f"rfactor: axis {axis} is not within 0 .. {store.buffer.rank}")
     if any(f.kind != "serial" for f in loops):
         raise ScheduleError(f"rfactor: a loop around block {name!r} is not serial")
-    check_nest(func, top_of(func, name), store.buffer, "rfactor", readers=True)
+    stays = user_in(top_of(func, name), store.buffer, readers=True)
+    reducing = [k for k, f in enumerate(loops) if any(uses(b, [f.var]) for i, b in pairs if i.kind == "reduce")]
+    first = loops[reducing[0]]
+    if stays is not None and any(uses(b, [f.var]) for f in loops[reducing[0] :] for i, b in pairs if i.kind == "spatial"):
+        raise ScheduleError(
+            f"rfactor: block {stays.name!r} reads {store.buffer.name!r} within the nest, and a spatial loop of {name!r} is "
+            f"inside its reduce loop {first.var.name!r}"
+        )
     shape = (*store.buffer.shape[:axis], target.extent, *store.buffer.shape[axis:])
     factored = Buffer(f"{store.buffer.name}_rf", shape, store.buffer.dtype)
     lane = IterVar(Var(f"v_{loop.name}"), target.extent)
@@ -169,20 +176,26 @@ def rfactor(func: PrimFunc, name: str, loop: Var, axis: int = 0) -> tuple[PrimFu
     renamed: dict[Var, Expr] = {i.var: n.var for (i, _), n in zip(spatial, final_iters, strict=True)}
     out = tuple(substitute(e, renamed) for e in store.indices)
     source = (*out[:axis], final_lane.var, *out[axis:])
-    final_loops = [(Var(f"i{k}"), i.extent) for k, i in enumerate([*final_iters, final_lane])]
+    lane_loop = (Var(f"i{len(final_iters)}"), final_lane.extent)
+    final_loops = [(Var(f"i{k}"), i.extent) for k, i in enumerate(final_iters)] if stays is None else []
+    places = tuple(v for v, _ in final_loops) if stays is None else tuple(b for _, b in spatial)
+    final_loops.append(lane_loop)
     final = Block(
         name,
         (*final_iters, final_lane),
-        tuple(v for v, _ in final_loops),
+        (*places, lane_loop[0]),
         (point_region(factored, source),),
         (Region(store.buffer, point_region(store.buffer, out).ranges),),
         Store(store.buffer, out, Binary(update.op, Load(store.buffer, out), Load(factored, source))),
         Store(store.buffer, out, identity),
+        TRUE if stays is None else predicate,
         annotations=block.annotations,
         span=block.span,
     )
     within = replace(func, {id(block): rf})
-    top = top_of(within, rf_name)
+    top: Stmt = top_of(within, rf_name)
+    if stays is not None:
+        top = next(s for s in loops_in(block_path(within, rf_name)) if s.var is first.var)
     result = replace(within, {id(top): seq(top, nest(final_loops, final))})
     root = result.root
     return result.with_fields(body=root.with_fields(allocs=(*root.allocs, factored))), rf_name

@@ -59,14 +59,21 @@ def loop_path(func: PrimFunc, loop: Var) -> list[Stmt]:
     return path
 
 
-def check_nest(func: PrimFunc, top: Stmt, buffer: Buffer, primitive: str, *, readers: bool) -> None:
-    """Raises if a nest holds a block that reads `buffer` (or, with readers=False, one that writes it)."""
+def user_in(top: Stmt, buffer: Buffer, *, readers: bool) -> Block | None:
+    """A block of a nest that reads `buffer` without writing it (or, with readers=False, one that writes it)."""
     for block in blocks_in(top):
         regions = block.reads if readers else block.writes
         if any(r.buffer is buffer for r in regions) and not (readers and any(w.buffer is buffer for w in block.writes)):
-            raise ScheduleError(
-                f"{primitive}: block {block.name!r} {'reads' if readers else 'writes'} {buffer.name!r} within the same nest"
-            )
+            return block
+    return None
+
+
+def check_nest(top: Stmt, buffer: Buffer, primitive: str, *, readers: bool) -> None:
+    """Raises if a nest holds such a block."""
+    block = user_in(top, buffer, readers=readers)
+    if block is not None:
+        verb = "reads" if readers else "writes"
+        raise ScheduleError(f"{primitive}: block {block.name!r} {verb} {buffer.name!r} within the same nest")
 
 
 def find_loop(func: PrimFunc, loop: Var) -> For:
