@@ -539,8 +539,6 @@ class _Function:
             second = self.guarded(e.b, first if e.op == "and" else self.negated(first, lanes), lanes)
             return self.assign(f"{e.op} {value_type(t, lanes)} {first}, {second}")
         a, b = self.expr(e.a), self.expr(e.b)
-        if e.op in ("min", "max") and t.is_float and _is_number(e.b):
-            a, b = b, a  # a known number on the left needs no test for NaN: one instruction
         kind = value_type(t, lanes)
         if e.op in _ORDERED:
             if t.is_float:
@@ -562,11 +560,10 @@ class _Function:
             value = self.assign(f"{_FLOAT_OPS[op]} {flags}{kind} {a}, {b}")
             return self.convert.rounded(value, t, lanes)
         if op in ("min", "max"):
-            # NaN from either side: the ordered comparison is false for NaN in a or b; a NaN in `a` is chosen last.
-            better = self.assign(f"fcmp {'olt' if op == 'min' else 'ogt'} {kind} {a}, {b}")
-            picked = self.assign(f"select {vector('i1', lanes)} {better}, {kind} {a}, {kind} {b}")
-            nan = self.assign(f"fcmp uno {kind} {a}, {a}")
-            return self.assign(f"select {vector('i1', lanes)} {nan}, {kind} {a}, {kind} {picked}")
+            # NaN from either side; which zero wins is left open (nsz).
+            full = f"llvm.{op}imum.{'' if lanes == 1 else f'v{lanes}'}{_suffix(value_type(t))}"
+            self.module.math.declare(f"declare {kind} @{full}({kind}, {kind})")
+            return self.assign(f"call nsz {kind} @{full}({kind} {a}, {kind} {b})")
         raise TypeError(f"operator {op!r} is not for floats")
 
     def int_binary(self, e: Binary, a: str, b: str, kind: str) -> str:
@@ -663,11 +660,6 @@ class _Function:
         source = e.args[0].dtype
         value = self.module.math.call(e.name, args, source, e.lanes, emit)
         return self.convert.rounded(value, e.dtype, e.lanes) if e.dtype.is_float else value
-
-
-def _is_number(e: Expr) -> bool:
-    value = e.a if isinstance(e, Broadcast) else e
-    return isinstance(value, Const) and value.value == value.value
 
 
 def _suffix(scalar: str) -> str:
