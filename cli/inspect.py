@@ -70,17 +70,16 @@ def _is_package(path: str) -> bool:
 
 
 def _memory(program, dims: dict[str, str], as_json: bool) -> None:  # noqa: ANN001
-    from everport.runtime.program import Dim, Let, evaluate, text_of
+    from everport.runtime.program import Let, evaluate, registers_of, text_of
 
     sizes = {k: int(v) for k, v in dims.items() if v.isdigit()}
-    needed = {i.register for i in program.instructions if isinstance(i, Dim)}
     weights = sum(w.bytes for w in program.weights)
     result = {"weights": weights, "arena": text_of(program.arena), "arena_bytes": None}
-    if isinstance(program.arena, int) or needed <= set(sizes) or all(r in sizes for r in needed):
-        registers = dict(sizes)
-        for i in program.instructions:
-            if isinstance(i, Let):
-                registers[i.register] = evaluate(i.value, registers)
+    registers = dict(sizes)
+    for i in program.instructions:
+        if isinstance(i, Let) and set(registers_of(i.value)) <= set(registers):
+            registers[i.register] = evaluate(i.value, registers)
+    if set(registers_of(program.arena)) <= set(registers):
         result["arena_bytes"] = evaluate(program.arena, registers)
     if as_json:
         show_json(result)

@@ -24,7 +24,7 @@ def random_inputs(model: Model, seed: int, dims: dict[str, int] | None = None) -
     sizes.update(dims or {})
     arrays = {}
     for spec, info in zip(model.program.inputs, model.inputs, strict=True):
-        registers = {r: sizes.get(r, 1) for d in spec.shape for r in _names(d)}
+        registers = {r: sizes.get(r, 1) for d in spec.shape for r in programs.registers_of(d)}
         shape = [programs.evaluate(d, registers) for d in spec.shape]
         kind = info.numpy_dtype
         if info.dtype == "bool":
@@ -34,12 +34,6 @@ def random_inputs(model: Model, seed: int, dims: dict[str, int] | None = None) -
         else:
             arrays[info.name] = source.standard_normal(shape).astype(np.float32).astype(kind)
     return arrays
-
-
-def _names(e: programs.IntExpr) -> list[str]:
-    if isinstance(e, str):
-        return [e]
-    return [n for part in e[1:] for n in _names(part)] if isinstance(e, tuple) else []
 
 
 def parse_inputs(model: Model, options: list[str]) -> dict[str, np.ndarray]:

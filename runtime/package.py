@@ -67,14 +67,16 @@ def write_package(
     write_archive(path, entries)
 
 
+_SMALL_TYPES = {
+    "bfloat16": "bf16", "float8_e4m3fn": "f8e4m3fn", "float8_e4m3fnuz": "f8e4m3fnuz", "float8_e5m2": "f8e5m2",
+    "float8_e5m2fnuz": "f8e5m2fnuz", "int4": "i4", "uint4": "u4", "bool": "bool",
+}  # fmt: skip
+
+
 def _type_of(array: Any) -> str:
-    names = {"b": "bool", "i": "i", "u": "u", "f": "f"}
-    kind = names.get(array.dtype.kind)
-    if kind == "bool":
-        return "bool"
-    if kind is None:
-        return {2: "bf16"}.get(array.dtype.itemsize, "u8")
-    return f"{kind}{array.dtype.itemsize * 8}"
+    """Everport's name of an array's type."""
+    name = array.dtype.name
+    return _SMALL_TYPES.get(name) or f"{array.dtype.kind}{array.dtype.itemsize * 8}"
 
 
 class Package:

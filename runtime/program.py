@@ -156,6 +156,13 @@ def evaluate(e: IntExpr, registers: Mapping[str, int]) -> int:
     return BINARY[e[0]](evaluate(e[1], registers), evaluate(e[2], registers))
 
 
+def registers_of(e: IntExpr) -> list[str]:
+    """The registers that an expression reads."""
+    if isinstance(e, str):
+        return [e]
+    return [r for part in e[1:] for r in registers_of(part)] if isinstance(e, tuple) else []
+
+
 def text_of(e: IntExpr) -> str:
     """An integer expression for people."""
     if isinstance(e, (int, str)):

@@ -12,6 +12,7 @@ from pathlib import Path, PurePosixPath, PureWindowsPath
 import google.protobuf.message
 import numpy as np
 import onnx
+from google.protobuf.message import Message
 from onnx import TensorProto, numpy_helper
 
 from everport.ir.errors import CompileError, UnsupportedError
@@ -20,6 +21,7 @@ from everport.ir.errors import CompileError, UnsupportedError
 def read_model(source: str | Path | onnx.ModelProto) -> tuple[onnx.ModelProto, Path | None, str]:
     """The model, its folder (None for a model in memory), and a name for messages. A symlinked file is resolved first."""
     if isinstance(source, onnx.ModelProto):
+        check_text(source, "model")
         return source, None, source.graph.name or "model"
     path = Path(source)
     if not path.exists():
@@ -35,7 +37,24 @@ def read_model(source: str | Path | onnx.ModelProto) -> tuple[onnx.ModelProto, P
         raise CompileError(f"{str(path)!r} is not an ONNX model: {error}", hint="is the download complete?") from None
     if not model.HasField("graph") or not model.opset_import:
         raise CompileError(f"{str(path)!r} is not an ONNX model: it has no graph or names no operator set")
+    check_text(model, path.name)
     return model, resolved.parent, path.name
+
+
+def check_text(message: Message, label: str) -> None:
+    """Refuses a message in which a text field, at any depth, is not UTF-8 (protobuf hands such fields out as bytes)."""
+    stack = [message]
+    while stack:
+        current = stack.pop()
+        for field, value in current.ListFields():
+            repeated = not isinstance(value, (str, bytes, Message)) and hasattr(value, "__len__")
+            if field.type == field.TYPE_MESSAGE:
+                stack.extend(value if repeated else [value])
+            elif field.type == field.TYPE_STRING:
+                for text in value if repeated else [value]:
+                    if not isinstance(text, str):
+                        what = f"the field {field.full_name} is not text: {text!r}"
+                        raise CompileError(f"{label}: {what}", hint="is the file damaged?")
 
 
 def tensor_array(tensor: TensorProto, folder: Path | None, source: str) -> np.ndarray:

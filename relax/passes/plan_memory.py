@@ -105,11 +105,11 @@ def _planned(f: Function, module: IRModule) -> Function:
             root = roots.get(v, v)
             if root in owner:
                 places[owner[root]].last = max(places[owner[root]].last, index)
-    end = len(f.bindings)
+    # A result lives in the caller's memory, not in the arena.
     for result in f.results:
         root = roots.get(result, result) if isinstance(result, Var) else result
         if root in owner:
-            places[owner[root]].last = end
+            places.pop(owner[root], None)
     arena = _pack(list(places.values()), analyzer)
     plan = (arena, tuple((p.name, p.offset, p.size) for p in places.values()))
     return f.with_attr(plan=plan)
