@@ -22,6 +22,8 @@ Evaluator = Callable[[dict[str, Any], int, list[np.ndarray | None]], "np.ndarray
 
 def objects(values: Any, shape: tuple[int, ...] | None = None) -> np.ndarray:
     """An object array of ints and expressions (numpy must not look inside expressions)."""
+    if isinstance(values, (Expr, int, np.integer)):  # what numpy makes of a scalar object array
+        values, shape = [values], () if shape is None else shape
     flat = list(np.ravel(values)) if isinstance(values, np.ndarray) else list(values)
     result = np.empty(len(flat), dtype=object)
     for k, v in enumerate(flat):
