@@ -294,8 +294,9 @@ class Model:
     # -- inside --------------------------------------------------------------------------------------------------------
 
     def _unknown(self, name: str, names: Sequence[str], what: str) -> RunError:
-        close = difflib.get_close_matches(name, names, 1)
-        hint = f"did you mean {close[0]!r}?" if close else f"it has: {', '.join(names)}"
+        lowered = {n.lower(): n for n in names}
+        close = difflib.get_close_matches(name.lower(), lowered, 1)
+        hint = f"did you mean {lowered[close[0]]!r}?" if close else f"it has: {', '.join(names)}"
         return RunError(f"the model has no {what} {name!r}; {hint}", what)
 
     def _pool_pointer(self) -> int | None:
