@@ -11,7 +11,6 @@ from everport.relax.op.base import normalize_axis
 from everport.tir.expr import Const, Expr, as_int, const, ge, lt, maximum, minimum, select
 
 
-
 def _reshape(ctx: NodeContext) -> Result:
     shape = list(ctx.info(0).shape)
     wanted = ctx.shape_list(1, "the shape of a reshape") if ctx.opset >= 5 else [const(d) for d in ctx.attr("shape")]

@@ -13,7 +13,21 @@ from everport.relax.op.base import FusionKind, InferContext, OpDef, same_as_firs
 from everport.relax.struct_info import StructInfo, TensorInfo, TupleInfo
 from everport.tir.buffer import Buffer
 from everport.tir.build import FuncBuilder
-from everport.tir.expr import Const, Expr, Var, binary, cast, const, eq, gt, logical_and, logical_not, logical_or, lt, select
+from everport.tir.expr import (
+    Const,
+    Expr,
+    Var,
+    binary,
+    cast,
+    const,
+    eq,
+    gt,
+    logical_and,
+    logical_not,
+    logical_or,
+    lt,
+    select,
+)
 from everport.tir.intrin import call
 from everport.tir.stmt import If, Stmt, Store, nest, seq
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import onnx
 import pytest
-
 from ops.node_suite import cases, expectations, expected_version, run_named
 
 PARTS = 40
