@@ -279,6 +279,7 @@ class _Writer:
         self.names: dict[Any, str] = {}
         self.constants: dict[str, Any] = {}
         self.lines: list[str] = []
+        self.shared: dict[Expr, str] = {}  # parts of the statement being written that have a name
         self.masks: list[str] = []  # conditions a lane that the expression being written counts under
 
     def name(self, node: Var | Buffer) -> str:
@@ -309,6 +310,7 @@ class _Writer:
                     self.line(depth, "pass")
             case Store():
                 self.store(s, depth)
+                self.shared = {}
             case For():
                 order = "_order" if s.kind == "parallel" else "range"
                 self.line(depth, f"for {self.name(s.var)} in {order}({self.expr(s.extent)}):")
@@ -338,6 +340,7 @@ class _Writer:
     def store(self, s: Store, depth: int) -> None:
         target = f"{self.name(s.buffer)}, "
         if s.mask is None:
+            self.temporaries(s, depth)
             self.line(depth, f"_store({target}{self.index(s.indices)}, {s.buffer.name!r}, {self.expr(s.value)})")
             return
         if max(s.value.lanes, *(i.lanes for i in s.indices)) == 1:
@@ -348,6 +351,36 @@ class _Writer:
         self.line(depth, f"{mask} = {self.expr(s.mask)}")
         index, value = self.under(mask, lambda: self.index(s.indices)), self.under(mask, lambda: self.expr(s.value))
         self.line(depth, f"_store({target}{index}, {s.buffer.name!r}, {value}, {mask})")
+
+    def temporaries(self, s: Store, depth: int) -> None:
+        """Names for what a store uses several times and always evaluates, or the text could grow exponentially."""
+        self.shared = {}
+        uses: dict[Expr, int] = {}
+        order: list[Expr] = []
+        stack: list[tuple[Expr, bool]] = [(s.value, False)]
+        while stack:
+            e, done = stack.pop()
+            if done:
+                order.append(e)
+                continue
+            uses[e] = uses.get(e, 0) + 1
+            if uses[e] > 1:
+                continue
+            stack.append((e, True))
+            match e:
+                case Binary():
+                    stack += [(e.a, False)] if e.op in ("and", "or") else [(e.a, False), (e.b, False)]
+                case Select():
+                    stack.append((e.cond, False))
+                case Unary() | Cast() | Broadcast():
+                    stack.append((e.a, False))
+                case Call():
+                    stack += [(a, False) for a in e.args]
+        for e in order:
+            if uses[e] > 1 and not isinstance(e, (Const, Var)):
+                text, name = self.expr(e), self.constant(None)
+                self.line(depth, f"{name} = {text}")
+                self.shared[e] = name
 
     def under(self, mask: str, write: Callable[[], str]) -> str:
         """What `write` gives when only the lanes of `mask` count: other lanes load nothing."""
@@ -382,6 +415,8 @@ class _Writer:
         return "(" + "".join(f"{p}, " for p in parts) + ")"
 
     def expr(self, e: Expr) -> str:
+        if e in self.shared:
+            return self.shared[e]
         match e:
             case Const():
                 if e.dtype.is_float:
