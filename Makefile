@@ -21,7 +21,6 @@ test-full: setup
 
 lint: setup
 	$(BIN)/ruff check .
-	$(BIN)/ruff format --check ir targets runtime
 	$(BIN)/mypy
 
 bench: setup

@@ -10,7 +10,18 @@ import numpy as np
 from everport.ir.errors import CompileError
 from everport.ir.module import IRModule
 from everport.ir.node import pre_order, structural_hash
-from everport.relax.expr import Binding, Call, CallTIR, Constant, Function, MatchCast, RelaxExpr, Tuple, TupleGetItem, Var
+from everport.relax.expr import (
+    Binding,
+    Call,
+    CallTIR,
+    Constant,
+    Function,
+    MatchCast,
+    RelaxExpr,
+    Tuple,
+    TupleGetItem,
+    Var,
+)
 from everport.relax.op.base import fields_of_info
 from everport.relax.passes.plan_memory import function_analyzer, nbytes, storage_roots
 from everport.relax.struct_info import TensorInfo
@@ -22,13 +33,14 @@ from everport.runtime.program import (
     Instruction,
     IntExpr,
     Launch,
-    Let,
     Program,
     TensorSpec,
     WeightSpec,
 )
 from everport.tir.arith import Analyzer
-from everport.tir.expr import Binary, Call as TirCall, Cast, Const, Expr, Select, Unary, Var as TirVar, substitute
+from everport.tir.expr import Binary, Cast, Const, Expr, Select, Unary, substitute
+from everport.tir.expr import Call as TirCall
+from everport.tir.expr import Var as TirVar
 from everport.tir.func import PrimFunc
 from everport.tir.stmt import For, Store
 

@@ -24,7 +24,8 @@ from everport.relax.expr import (
 )
 from everport.relax.op import OPS, InferContext
 from everport.relax.struct_info import StructInfo, TensorInfo, TupleInfo
-from everport.tir.expr import Expr, Var as TirVar, free_vars
+from everport.tir.expr import Expr, free_vars
+from everport.tir.expr import Var as TirVar
 
 
 def infer_call(ctx: InferContext, op: str, args: Sequence[RelaxExpr], attrs: Attrs, span: Span | None = None) -> StructInfo:

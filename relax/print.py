@@ -13,7 +13,18 @@ import numpy as np
 from everport.ir.dtype import from_numpy
 from everport.ir.module import IRModule
 from everport.ir.node import Node
-from everport.relax.expr import Binding, Call, CallTIR, Constant, Function, MatchCast, RelaxExpr, Tuple, TupleGetItem, Var
+from everport.relax.expr import (
+    Binding,
+    Call,
+    CallTIR,
+    Constant,
+    Function,
+    MatchCast,
+    RelaxExpr,
+    Tuple,
+    TupleGetItem,
+    Var,
+)
 from everport.relax.struct_info import PrimInfo, ShapeInfo, StructInfo, TensorInfo, TupleInfo
 from everport.tir.expr import free_vars
 from everport.tir.func import PrimFunc

@@ -8,7 +8,18 @@ from everport.ir.errors import CompileError
 from everport.ir.module import IRModule
 from everport.ir.rules import CheckRule, check_rules
 from everport.relax.builder import infer_call
-from everport.relax.expr import Binding, Call, CallTIR, Constant, Function, MatchCast, RelaxExpr, Tuple, TupleGetItem, Var
+from everport.relax.expr import (
+    Binding,
+    Call,
+    CallTIR,
+    Constant,
+    Function,
+    MatchCast,
+    RelaxExpr,
+    Tuple,
+    TupleGetItem,
+    Var,
+)
 from everport.relax.op import OPS, InferContext
 from everport.relax.op.base import fields_of_info
 from everport.relax.struct_info import StructInfo, TensorInfo, TupleInfo

@@ -127,7 +127,8 @@ class Archive:
             _, _, _, _, _, _, _, count, length, begin = struct.unpack_from("<IQHHIIQQQQ", self.map, place)
         if begin + length > self.size:
             raise self._bad("its directory lies outside the file")
-        position, names = begin, set()
+        position = begin
+        names: set[str] = set()
         for _ in range(count):
             if position + 46 > self.size:
                 raise self._bad("its directory is cut off")

@@ -91,7 +91,7 @@ def main() -> None:
             print(f"{name}: {array.dtype}{list(array.shape)} {shown[:-1]}{', ...' if array.size > 6 else ''}]")
         print(f"took {seconds * 1e3:.2f} ms")
         if options.output:
-            np.savez(options.output, **outputs)
+            np.savez(options.output, **outputs)  # type: ignore[arg-type]
     except RunError as error:
         if os.environ.get("EVERPORT_DEBUG", "0") not in ("", "0"):
             raise

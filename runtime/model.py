@@ -342,6 +342,8 @@ class Model:
                 tensor.data = None
                 continue
             self._check_output(target, k)
+            if any(np.may_share_memory(target, array) for array in kept):
+                raise RunError(f"the array for output {self.outputs[k].name!r} overlaps an input", "output")
             state.made[k] = target
             tensor.data = target.ctypes.data or 64
             for axis, extent in enumerate(target.shape):

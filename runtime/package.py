@@ -21,7 +21,7 @@ RUNTIME_VERSION = (0, 1)
 MAIN = b"from everport.runtime.main import main\n\nmain()\n"
 
 
-def sha256(chunks: Iterable[bytes]) -> str:
+def sha256(chunks: Iterable[bytes | memoryview]) -> str:
     digest = hashlib.sha256()
     for chunk in chunks:
         digest.update(chunk)

@@ -255,7 +255,8 @@ def verify(program: Program) -> None:
         if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value < limit:
             raise RunError(f"host program: {what} {value!r} is out of range")
 
-    for spec in (*program.inputs, *program.outputs, *program.weights):
+    specs: list[TensorSpec | WeightSpec] = [*program.inputs, *program.outputs, *program.weights]
+    for spec in specs:
         if not isinstance(spec.name, str) or spec.dtype not in DTYPES or len(spec.shape) > MAX_RANK:
             raise RunError(f"host program: tensor {spec.name!r} has an unknown type or too many dimensions")
     for w in program.weights:
@@ -296,14 +297,14 @@ def verify(program: Program) -> None:
         for d in spec.shape:
             check(d, f"the shape of {spec.name!r}")
     limits = {"input": len(program.inputs), "output": len(program.outputs), "weight": len(program.weights)}
-    for b in program.buffers:
-        if b.kind == "arena":
-            check(b.offset, "a buffer's offset")
-            check(b.bytes, "a buffer's size")
-        elif b.kind in limits:
-            index(b.index, limits[b.kind], b.kind)
+    for slot in program.buffers:
+        if slot.kind == "arena":
+            check(slot.offset, "a buffer's offset")
+            check(slot.bytes, "a buffer's size")
+        elif slot.kind in limits:
+            index(slot.index, limits[slot.kind], slot.kind)
         else:
-            raise RunError(f"host program: a buffer of unknown kind {b.kind!r}")
+            raise RunError(f"host program: a buffer of unknown kind {slot.kind!r}")
     for name in program.kernels:
         if not isinstance(name, str):
             raise RunError("host program: a kernel has no name")

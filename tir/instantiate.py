@@ -53,7 +53,7 @@ def merge_blocks(name: str, parts: list[Block]) -> Block:
         renames: dict[str, str] = {}
 
         def unique(node: Node, renames: dict[str, str] = renames) -> Node | None:
-            if not isinstance(node, Block) or not node.iters and node.name == "root":
+            if not isinstance(node, Block) or (not node.iters and node.name == "root"):
                 return None
             if node.name not in renames:
                 candidate, number = node.name, 1

@@ -28,9 +28,7 @@ from everport.tir.intrin import INTRINS
 from everport.tir.stmt import Allocate, Block, Evaluate, For, If, Let, Seq, Stmt, Store, While
 
 RESERVED = frozenset(
-    "and or not if else for while with as def return in pass True False None lambda min max select cast call ramp broadcast "
-    "span block init where reads writes spatial reduce opaque alloc allocate let evaluate store annotate serial parallel "
-    "vectorized unrolled thread neg tdiv tmod prim_func Buffer expr symbol const item call_tir match_cast attrs".split()
+    ["and", "or", "not", "if", "else", "for", "while", "with", "as", "def", "return", "in", "pass", "True", "False", "None", "lambda", "min", "max", "select", "cast", "call", "ramp", "broadcast", "span", "block", "init", "where", "reads", "writes", "spatial", "reduce", "opaque", "alloc", "allocate", "let", "evaluate", "store", "annotate", "serial", "parallel", "vectorized", "unrolled", "thread", "neg", "tdiv", "tmod", "prim_func", "Buffer", "expr", "symbol", "const", "item", "call_tir", "match_cast", "attrs"]
 )
 
 
@@ -56,7 +54,7 @@ class Names:
 
 
 _TYPE_NAMES = frozenset(
-    "boolean bool i4 i8 i16 i32 i64 u4 u8 u16 u32 u64 f16 bf16 f32 f64 f8e4m3fn f8e4m3fnuz f8e5m2 f8e5m2fnuz".split()
+    ["boolean", "bool", "i4", "i8", "i16", "i32", "i64", "u4", "u8", "u16", "u32", "u64", "f16", "bf16", "f32", "f64", "f8e4m3fn", "f8e4m3fnuz", "f8e5m2", "f8e5m2fnuz"]
 )
 
 

@@ -335,7 +335,7 @@ class GraphImporter:
             return None
         frozen = make_attrs(attrs)
         info = infer_call(self.builder.ctx, op, args, frozen, span)
-        if not isinstance(info, TensorInfo) or OPS[op].decompose is not None and OPS[op].lower is None:
+        if not isinstance(info, TensorInfo) or (OPS[op].decompose is not None and OPS[op].lower is None):
             return None
         shape = info.static_shape()
         if shape is None or free_vars(_exprs(frozen)) or int(np.prod(shape)) > FOLD_LIMIT or sum(a.data.size for a in args) > FOLD_LIMIT:  # type: ignore[attr-defined]

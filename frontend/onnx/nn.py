@@ -272,7 +272,7 @@ def _resize(ctx: NodeContext) -> Result:
             pick = (min if policy == "not_larger" else max)(float(scales[a] or 0) for a in axes)
             for a in axes:
                 scales[a] = pick
-                out[a] = const(int(math.floor(pick * int(as_int(shape[a]) or 0) + 0.5)))
+                out[a] = const(math.floor(pick * (as_int(shape[a]) or 0) + 0.5))
     else:
         raise ctx.unsupported("a resize whose scales are computed at run time")
     roi: tuple[float, ...] = ()
@@ -300,7 +300,7 @@ def _scaled(ctx: NodeContext, extent: Expr, scale: float) -> Expr:
     """floor(extent * scale)."""
     known = as_int(extent)
     if known is not None:
-        return const(int(math.floor(known * scale)))
+        return const(math.floor(known * scale))
     if scale == int(scale):
         return extent * int(scale)
     if 1 / scale == int(1 / scale):

@@ -12,7 +12,6 @@ from typing import Any
 
 import numpy as np
 
-
 from everport.tir.expr import Binary, Expr, as_int, binary, const
 
 MAX_ELEMENTS = 256

@@ -51,7 +51,7 @@ class InferContext:
         if self.equal(a, b):
             return a if as_int(a) is not None else b if as_int(b) is not None else a
         x, y = as_int(a), as_int(b)
-        if (x is not None and y is not None) or self.analyzer.can_prove(eq(a, b)) is False and _never(self.analyzer, a, b):
+        if (x is not None and y is not None) or (self.analyzer.can_prove(eq(a, b)) is False and _never(self.analyzer, a, b)):
             raise CompileError(f"{reason}: {a} and {b} differ")
         self.constraints.append((a, b, reason))
         return a if x is not None else b if y is not None else a

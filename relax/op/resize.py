@@ -19,7 +19,21 @@ from everport.relax.op.base import FusionKind, InferContext, OpDef, table
 from everport.relax.struct_info import StructInfo, TensorInfo
 from everport.tir.buffer import Buffer
 from everport.tir.build import FuncBuilder
-from everport.tir.expr import Const, Expr, as_int, cast, const, ge, gt, logical_and, logical_or, lt, maximum, minimum, select
+from everport.tir.expr import (
+    Const,
+    Expr,
+    as_int,
+    cast,
+    const,
+    ge,
+    gt,
+    logical_and,
+    logical_or,
+    lt,
+    maximum,
+    minimum,
+    select,
+)
 from everport.tir.interp import call as interpret
 from everport.tir.intrin import call
 

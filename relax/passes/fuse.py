@@ -20,7 +20,8 @@ from everport.relax.passes.rewrite import uses_of, with_bindings
 from everport.relax.struct_info import TensorInfo
 from everport.tir.arith import Analyzer
 from everport.tir.buffer import Buffer
-from everport.tir.expr import Expr, Var as TirVar, free_vars
+from everport.tir.expr import Expr, free_vars
+from everport.tir.expr import Var as TirVar
 from everport.tir.func import PrimFunc
 from everport.tir.instantiate import instantiate, merge_blocks
 from everport.tir.stmt import For, IterVar, Let

@@ -17,7 +17,8 @@ from everport.relax.passes.legalize import VIEWS
 from everport.relax.passes.rewrite import map_functions, uses_of
 from everport.relax.struct_info import TensorInfo
 from everport.tir.arith import Analyzer
-from everport.tir.expr import Const, Expr, Var as TirVar, as_int, eq, ge, substitute
+from everport.tir.expr import Const, Expr, as_int, eq, ge, substitute
+from everport.tir.expr import Var as TirVar
 from everport.tir.func import PrimFunc
 
 ALIGN = 64

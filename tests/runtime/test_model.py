@@ -49,6 +49,9 @@ def test_outputs_given(model: Model) -> None:
         model.run({"x": x}, outputs={"y": np.empty((5, 3), np.float32)})
     with pytest.raises(RunError, match="must be a float32 array"):
         model.run({"x": x}, outputs={"y": np.empty((4, 3))})
+    both = np.zeros((4, 6), np.float32)
+    with pytest.raises(RunError, match="overlaps an input"):
+        model.run({"x": both}, outputs={"y": both.reshape(-1)[:12].reshape(4, 3)})
     frozen = np.empty((4, 3), np.float32)
     frozen.flags.writeable = False
     with pytest.raises(RunError, match="writeable"):

@@ -10,8 +10,8 @@ from everport.ir.dtype import DTYPES, boolean, f32, i64, u8
 from everport.ir.errors import ParseError, VerifyError
 from everport.ir.node import structural_equal
 from everport.targets import parse_target
-from everport.tir.build import FuncBuilder
 from everport.tir.buffer import Buffer
+from everport.tir.build import FuncBuilder
 from everport.tir.expr import Binary, Broadcast, Cast, Const, Load, Ramp, Select, Unary, Var, const, lt, maximum
 from everport.tir.func import PrimFunc
 from everport.tir.intrin import call

@@ -148,7 +148,7 @@ def inverse_iter_map(
         ordered = sorted(total.splits, key=lambda s: as_int(s.scale) or 0)
         for split in ordered:
             value = (out - total.base) // split.scale
-            outermost = split is ordered[-1] and len(ordered) > 1 or len(ordered) == 1
+            outermost = (split is ordered[-1] and len(ordered) > 1) or len(ordered) == 1
             if not outermost:
                 value = value % split.extent
             result[split.source] = result[split.source] + value * split.lower
