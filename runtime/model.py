@@ -173,7 +173,10 @@ class Model:
         self._weights = np.frombuffer(package.archive.view("weights.safetensors"), np.uint8)
         self.weights_pointer = self._weights.ctypes.data + package.weights_start
         self._library = open_library(package.archive.view("cpu/model.so"), repr(str(self.path)))
-        self._run = self._library.everport_run
+        try:
+            self._run = self._library.everport_run
+        except AttributeError as error:
+            raise RunError(f"{str(self.path)!r}: the native code is no compiled model: {error}") from None
         self._run.argtypes = [ctypes.c_void_p] * 4
         self._run.restype = ctypes.c_int32
         if self._library.everport_abi_version() != 1:

@@ -115,6 +115,10 @@ class Package:
                 f"{RUNTIME_VERSION[0]}.{RUNTIME_VERSION[1]}: install a newer everport",
                 "version",
             )
+        target = m.get("target")
+        features = target.get("features", []) if isinstance(target, dict) else None
+        if not isinstance(features, list) or not all(isinstance(f, str) for f in features):
+            raise RunError(f"{shown!r}: manifest.json names no target with a list of CPU features")
         hashes = m.get("sha256")
         if not isinstance(hashes, dict):
             raise RunError(f"{shown!r}: manifest.json has no content hashes")
@@ -125,10 +129,15 @@ class Package:
     def _check_weights(self) -> None:
         view = self.archive.view("weights.safetensors")
         tensors, self.weights_start = safetensors.read(view, f"{str(self.path)!r}: weights.safetensors")
+        data = self.archive.entries["weights.safetensors"][0] + self.weights_start
         for w in self.program.weights:
-            found = tensors.get(w.name)
-            if found is None or (found[1], found[2], found[3]) != (w.shape, w.offset, w.offset + w.bytes):
+            if tensors.get(w.name) != (safetensors.TYPES[w.dtype], w.shape, w.offset, w.offset + w.bytes):
                 raise RunError(f"{str(self.path)!r}: weight {w.name!r} is not where the program expects it")
+            if (data + w.offset) % safetensors.ALIGN:  # kernels load whole aligned vectors from the mapped file
+                raise RunError(
+                    f"{str(self.path)!r}: weight {w.name!r} does not start at a multiple of {safetensors.ALIGN} bytes; "
+                    "was the package repacked by another program?"
+                )
 
     def verify(self) -> None:
         """Compares the content hash of every entry; a RunError names the one that differs."""

@@ -218,9 +218,9 @@ def from_json(data: Any) -> Program:
             _expr(data["arena"]),
             tuple(INSTRUCTIONS[i[0]](*(_expr(a) for a in i[1:])) for i in data["instructions"]),
         )
-    except (KeyError, TypeError, IndexError, ValueError, RecursionError) as error:
+        verify(program)
+    except (AttributeError, KeyError, TypeError, IndexError, ValueError, RecursionError) as error:
         raise RunError(f"the host program is malformed: {type(error).__name__}: {error}") from None
-    verify(program)
     return program
 
 
