@@ -49,7 +49,7 @@ def parse_inputs(model: Model, options: list[str]) -> dict[str, np.ndarray]:
             name, path = left[0], option
         try:
             arrays[name] = np.load(path, allow_pickle=False)
-        except (OSError, ValueError) as error:
+        except (OSError, ValueError, EOFError) as error:
             raise RunError(f"input {name!r}: {path!r} cannot be read as .npy: {error}", "input") from None
     return arrays
 

@@ -188,7 +188,8 @@ class Model:
         self._pool: int | None = None
         self._pool_process = 0
         self._lock = threading.Lock()
-        self._states: list[_State] = []
+        self._states: list[_State] = []  # idle
+        self._all: list[_State] = []
         self._closed = False
         self._index = {s.name: k for k, s in enumerate(self.program.inputs)}
 
@@ -224,8 +225,8 @@ class Model:
 
     def profile(self, inputs: Mapping[str, Any], runs: int = 5) -> list[dict[str, Any]]:
         """One entry a launch: kernel, label, mean seconds, and GFLOP/s and GB/s by the compiler's estimates."""
-        arrays = [inputs[i.name] for i in self.inputs]
-        self._execute(arrays, None, None)
+        self.run(inputs)
+        arrays = [self._array(inputs[i.name], k) for k, i in enumerate(self.inputs)]
         counters = np.zeros(max(1, len(self.program.launches)), np.int64)
         for _ in range(runs):
             self._execute(arrays, None, counters)
@@ -278,11 +279,17 @@ class Model:
         return worst
 
     def close(self) -> None:
-        """Ends the thread pool; the model can't be called afterwards."""
+        """Ends the thread pool, once calls under way in other threads are done; the model can't be called afterwards."""
         self._closed = True
-        if self._pool and self._pool_process == os.getpid():
-            self._library.everport_pool_destroy(self._pool)
-        self._pool = None
+        self._end_pool()
+
+    def _end_pool(self) -> None:
+        with self._lock:
+            if len(self._states) < len(self._all):
+                return  # the last call under way ends it
+            pool, self._pool = self._pool, None
+        if pool and self._pool_process == os.getpid():
+            self._library.everport_pool_destroy(pool)
 
     def __enter__(self) -> Model:
         return self
@@ -313,16 +320,19 @@ class Model:
         return self._pool or None
 
     def _execute(self, arrays: Sequence[Any], given: Sequence[Any] | None, counters: np.ndarray | None) -> list[np.ndarray]:
-        if self._closed:
-            raise RunError("the model is closed", "input")
         try:
             state = self._states.pop()
         except IndexError:
             state = _State(self)
+            self._all.append(state)
         try:
+            if self._closed:
+                raise RunError("the model is closed", "input")
             return self._execute_in(state, arrays, given, counters)
         finally:
             self._states.append(state)
+            if self._closed:
+                self._end_pool()
 
     def _execute_in(
         self, state: _State, arrays: Sequence[Any], given: Sequence[Any] | None, counters: np.ndarray | None
