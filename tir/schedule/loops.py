@@ -153,8 +153,7 @@ def _check_parallel(func: PrimFunc, loop: Var, what: str) -> For:
     target = find_loop(func, loop)
     inside = outer_blocks(target)
     most = analyzer_for(func, loops_in(loop_path(func, loop)[:-1])).bounds(target.extent)[1]
-    if most is not None and most <= 1:
-        return target
+    single = most is not None and most <= 1
     for block in inside:
         used = False
         for it, binding in zip(block.iters, block.bindings, strict=True):
@@ -164,7 +163,7 @@ def _check_parallel(func: PrimFunc, loop: Var, what: str) -> For:
                     raise ScheduleError(
                         f"{what}: loop {loop.name!r} drives the {it.kind} iterator {it.var.name!r} of block {block.name!r}"
                     )
-        if not used and not _private_writes(func, block, target):
+        if not used and not single and not _private_writes(func, block, target):
             raise ScheduleError(
                 f"{what}: every step of {loop.name!r} would write the same part of what block {block.name!r} writes"
             )

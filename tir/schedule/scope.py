@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping
 from everport.ir.errors import ScheduleError
 from everport.ir.node import pre_order
 from everport.tir.arith import Analyzer
-from everport.tir.buffer import Buffer, Region
+from everport.tir.buffer import Buffer, Region, full_region
 from everport.tir.build import loaded_regions
 from everport.tir.expr import Const, Expr, Load, Var, as_int, binary, free_vars, substitute
 from everport.tir.func import PrimFunc
@@ -216,6 +216,8 @@ def with_reads(block: Block) -> Block:
     found = loaded_regions(parts, inner_vars(block))
     written = {w.buffer for w in block.writes}
     private = set(block.allocs)
+    if len(blocks_in(block.body)):  # the iterators of blocks inside mean nothing outside them
+        found = tuple(full_region(r.buffer) for r in found)
     reads = tuple(r for r in found if r.buffer not in private and (block.init is None or r.buffer not in written))
     return block.with_fields(reads=reads)
 
