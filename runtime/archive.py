@@ -8,7 +8,6 @@ from __future__ import annotations
 import mmap
 import os
 import struct
-import tempfile
 import zlib
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -23,6 +22,8 @@ _LIMIT32 = 0xFFFFFFFF
 
 def write_archive(path: str | os.PathLike, entries: Iterable[tuple[str, int, Iterable[bytes]]]) -> None:
     """Writes (name, size, chunks) entries; the file appears whole or not at all."""
+    import tempfile  # not needed for reading, and slow to import
+
     target = Path(path)
     handle, temporary = tempfile.mkstemp(dir=target.parent or ".", prefix=f".{target.name}.")
     try:

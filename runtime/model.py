@@ -8,7 +8,6 @@ serves one call at a time (others run on their own thread meanwhile).
 from __future__ import annotations
 
 import ctypes
-import difflib
 import itertools
 import os
 import sys
@@ -304,6 +303,8 @@ class Model:
     # -- inside --------------------------------------------------------------------------------------------------------
 
     def _unknown(self, name: str, names: Sequence[str], what: str) -> RunError:
+        import difflib
+
         lowered = {n.lower(): n for n in names}
         close = difflib.get_close_matches(name.lower(), lowered, 1)
         hint = f"did you mean {lowered[close[0]]!r}?" if close else f"it has: {', '.join(names)}"
