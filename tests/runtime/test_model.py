@@ -102,7 +102,8 @@ def test_one_thread_starts_none(package: Path) -> None:
     before = threading.active_count(), len(os.listdir("/proc/self/task"))
     with load(package, threads=1) as single:
         single(batch(64))
-        assert (threading.active_count(), len(os.listdir("/proc/self/task"))) == before
+        assert threading.active_count() <= before[0]
+        assert len(os.listdir("/proc/self/task")) <= before[1]  # fewer where threads of an earlier test were just ending
 
 
 def test_many_callers(model: Model) -> None:
