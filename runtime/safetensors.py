@@ -83,7 +83,7 @@ def read(view: memoryview, what: str) -> tuple[dict[str, tuple[str, tuple[int, .
         except (TypeError, KeyError, ValueError):
             raise bad(f"tensor {name!r} lacks dtype, shape or data_offsets") from None
         numbers = (*shape, begin, end)
-        if kind not in SIZES or not all(isinstance(n, int) and not isinstance(n, bool) and n >= 0 for n in numbers):
+        if not isinstance(kind, str) or kind not in SIZES or not all(isinstance(n, int) and not isinstance(n, bool) and n >= 0 for n in numbers):
             raise bad(f"tensor {name!r} has an unknown type or a size that is no number")
         if begin > end or end > len(view) - start or end - begin != math.prod(shape) * SIZES[kind]:
             raise bad(f"tensor {name!r} of shape {list(shape)} cannot be bytes {begin} to {end}")
