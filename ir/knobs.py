@@ -30,7 +30,7 @@ class Knob:
 
 
 DEBUG = Knob(
-    "EVERPORT_DEBUG", "0", "1: tracebacks; 2: also verify after every pass; 3: also print the module after every pass"
+    "EVERPORT_DEBUG", "0", "1: tracebacks; 2: also verify after every pass; 3: also print what each pass changed"
 )
 CACHE = Knob("EVERPORT_CACHE", "", "folder of the kernel cache and fetched models (default: ~/.cache/everport)")
 NO_CACHE = Knob("EVERPORT_NO_CACHE", "0", "1: neither read nor write the kernel cache")

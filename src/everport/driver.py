@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -15,11 +16,14 @@ from everport.codegen.llvm.build import Library, build_library
 from everport.codegen.program import build_program, count_flops
 from everport.frontend.onnx import import_onnx
 from everport.ir.errors import CompileError
+from everport.ir.knobs import DEBUG, DUMP
 from everport.ir.module import IRModule
 from everport.ir.passes import PassRecord, PassRunner
 from everport.relax.interp import evaluate
 from everport.relax.passes import graph_pipeline
 from everport.relax.passes.plan_memory import PlanMemory
+from everport.relax.print import script
+from everport.relax.verify import verify_module
 from everport.runtime import RunError, load
 from everport.runtime.main import random_inputs
 from everport.runtime.package import write_package
@@ -65,7 +69,13 @@ class Compilation:
         module = self.imported()
 
         def make() -> IRModule:
-            runner = PassRunner()
+            level, folder = DEBUG.integer(), DUMP.text()
+            runner = PassRunner(
+                verify=verify_module if level >= 2 else None,
+                render=script if folder or level >= 3 else None,
+                dump_dir=Path(folder) if folder else None,
+                on_diff=(lambda name, diff: print(diff, file=sys.stderr)) if level >= 3 else None,
+            )
             result = runner.run(module, graph_pipeline(self.opt))
             self.records = runner.records
             return result
