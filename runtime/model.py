@@ -374,7 +374,10 @@ class Model:
         info = self.inputs[k]
         if not isinstance(value, np.ndarray):
             if hasattr(value, "__dlpack__"):
-                value = np.from_dlpack(value)
+                try:
+                    value = np.from_dlpack(value)
+                except (RuntimeError, BufferError, TypeError, ValueError) as error:
+                    raise RunError(f"input {info.name!r} cannot be read through DLPack: {error}", "input") from None
             elif isinstance(value, np.generic):
                 value = np.asarray(value)
             else:
