@@ -14,9 +14,9 @@ Kind = Literal["bool", "int", "uint", "float"]
 
 @dataclass(frozen=True, slots=True)
 class DType:
-    """A scalar type; `name` is its printed form (f32, i64, u8, bf16, f8e4m3fn, bool).
+    """A scalar type; `name` is its printed form (f32, i64, u8, bf16, f8e4m3fn, f4e2m1, bool).
 
-    `bits` is the storage width in a packed buffer; 4-bit types take one byte each unless a buffer says otherwise.
+    `bits` is the width that the type needs; in memory types of less than 8 bits take one byte each.
     """
 
     name: str
@@ -32,7 +32,7 @@ class DType:
 
     @property
     def itemsize(self) -> int:
-        """Bytes of one element in a buffer (4-bit types are stored one a byte)."""
+        """Bytes of one element in a buffer (types of less than 8 bits are stored one a byte)."""
         return max(1, self.bits // 8)
 
     @property
@@ -46,7 +46,7 @@ class DType:
 
     @property
     def is_signed(self) -> bool:
-        return self.kind in ("int", "float")
+        return self.kind == "int" or (self.kind == "float" and self.name != "f8e8m0")
 
     @property
     def is_bool(self) -> bool:
@@ -74,22 +74,28 @@ class DType:
 
 
 boolean = DType("bool", "bool", 8)
-i4, i8, i16, i32, i64 = (DType(f"i{b}", "int", b) for b in (4, 8, 16, 32, 64))
-u4, u8, u16, u32, u64 = (DType(f"u{b}", "uint", b) for b in (4, 8, 16, 32, 64))
+i2, i4, i8, i16, i32, i64 = (DType(f"i{b}", "int", b) for b in (2, 4, 8, 16, 32, 64))
+u2, u4, u8, u16, u32, u64 = (DType(f"u{b}", "uint", b) for b in (2, 4, 8, 16, 32, 64))
 f16, f32, f64 = (DType(f"f{b}", "float", b) for b in (16, 32, 64))
 bf16 = DType("bf16", "float", 16)
 f8e4m3fn = DType("f8e4m3fn", "float", 8)
 f8e4m3fnuz = DType("f8e4m3fnuz", "float", 8)
 f8e5m2 = DType("f8e5m2", "float", 8)
 f8e5m2fnuz = DType("f8e5m2fnuz", "float", 8)
+f8e8m0 = DType("f8e8m0", "float", 8)  # powers of two, no sign, no zero
+f6e2m3 = DType("f6e2m3", "float", 6)  # these three have neither infinity nor NaN
+f6e3m2 = DType("f6e3m2", "float", 6)
+f4e2m1 = DType("f4e2m1", "float", 4)
 
 _NUMPY: dict[str, np.dtype] = {
     "bool": np.dtype(np.bool_),
+    "i2": np.dtype(ml_dtypes.int2),
     "i4": np.dtype(ml_dtypes.int4),
     "i8": np.dtype(np.int8),
     "i16": np.dtype(np.int16),
     "i32": np.dtype(np.int32),
     "i64": np.dtype(np.int64),
+    "u2": np.dtype(ml_dtypes.uint2),
     "u4": np.dtype(ml_dtypes.uint4),
     "u8": np.dtype(np.uint8),
     "u16": np.dtype(np.uint16),
@@ -103,12 +109,16 @@ _NUMPY: dict[str, np.dtype] = {
     "f8e4m3fnuz": np.dtype(ml_dtypes.float8_e4m3fnuz),
     "f8e5m2": np.dtype(ml_dtypes.float8_e5m2),
     "f8e5m2fnuz": np.dtype(ml_dtypes.float8_e5m2fnuz),
+    "f8e8m0": np.dtype(ml_dtypes.float8_e8m0fnu),
+    "f6e2m3": np.dtype(ml_dtypes.float6_e2m3fn),
+    "f6e3m2": np.dtype(ml_dtypes.float6_e3m2fn),
+    "f4e2m1": np.dtype(ml_dtypes.float4_e2m1fn),
 }
 
 DTYPES: dict[str, DType] = {
     t.name: t
-    for t in (boolean, i4, i8, i16, i32, i64, u4, u8, u16, u32, u64, f16, bf16, f32, f64, f8e4m3fn, f8e4m3fnuz, f8e5m2,
-              f8e5m2fnuz)
+    for t in (boolean, i2, i4, i8, i16, i32, i64, u2, u4, u8, u16, u32, u64, f16, bf16, f32, f64, f8e4m3fn, f8e4m3fnuz, f8e5m2,
+              f8e5m2fnuz, f8e8m0, f6e2m3, f6e3m2, f4e2m1)
 }  # fmt: skip
 _FROM_NUMPY: dict[np.dtype, DType] = {_NUMPY[name]: t for name, t in DTYPES.items()}
 

@@ -22,13 +22,14 @@ from .errors import RunError
 from .package import Package
 
 _NUMPY = {
-    "bool": "bool", "i4": "int8", "u4": "uint8", "i8": "int8", "u8": "uint8", "i16": "int16", "u16": "uint16", "i32": "int32",
+    "bool": "bool", "i8": "int8", "u8": "uint8", "i16": "int16", "u16": "uint16", "i32": "int32",
     "u32": "uint32", "i64": "int64", "u64": "uint64", "f16": "float16", "f32": "float32", "f64": "float64",
 }  # fmt: skip
 _EXTENDED = {
     "bf16": ("bfloat16", "uint16"), "f8e4m3fn": ("float8_e4m3fn", "uint8"), "f8e5m2": ("float8_e5m2", "uint8"),
-    "f8e4m3fnuz": ("float8_e4m3fnuz", "uint8"), "f8e5m2fnuz": ("float8_e5m2fnuz", "uint8"), "i4": ("int4", "int8"),
-    "u4": ("uint4", "uint8"),
+    "f8e4m3fnuz": ("float8_e4m3fnuz", "uint8"), "f8e5m2fnuz": ("float8_e5m2fnuz", "uint8"), "f8e8m0": ("float8_e8m0fnu", "uint8"),
+    "f6e2m3": ("float6_e2m3fn", "uint8"), "f6e3m2": ("float6_e3m2fn", "uint8"), "f4e2m1": ("float4_e2m1fn", "uint8"),
+    "i4": ("int4", "int8"), "u4": ("uint4", "uint8"), "i2": ("int2", "int8"), "u2": ("uint2", "uint8"),
 }  # fmt: skip
 
 
@@ -80,15 +81,15 @@ class TensorInfo:
 
 
 def numpy_dtype(name: str) -> np.dtype:
-    """The numpy type of an Everport type. bf16, fp8 and 4-bit types are those of ml_dtypes where that package is there, else
-    the raw bits as unsigned (4-bit: 8-bit) integers."""
+    """The numpy type of an Everport type. bf16 and types of 8 bits or less that numpy lacks are those of ml_dtypes where that
+    package is there (and knows them), else integers that hold the raw bits."""
     if name in _EXTENDED:
         extended, raw = _EXTENDED[name]
         try:
             import ml_dtypes
         except ImportError:
             return np.dtype(raw)
-        return np.dtype(getattr(ml_dtypes, extended))
+        return np.dtype(getattr(ml_dtypes, extended, raw))
     return np.dtype(_NUMPY[name])
 
 

@@ -69,7 +69,8 @@ def write_package(
 
 _SMALL_TYPES = {
     "bfloat16": "bf16", "float8_e4m3fn": "f8e4m3fn", "float8_e4m3fnuz": "f8e4m3fnuz", "float8_e5m2": "f8e5m2",
-    "float8_e5m2fnuz": "f8e5m2fnuz", "int4": "i4", "uint4": "u4", "bool": "bool",
+    "float8_e5m2fnuz": "f8e5m2fnuz", "float8_e8m0fnu": "f8e8m0", "float6_e2m3fn": "f6e2m3", "float6_e3m2fn": "f6e3m2",
+    "float4_e2m1fn": "f4e2m1", "int4": "i4", "uint4": "u4", "int2": "i2", "uint2": "u2", "bool": "bool",
 }  # fmt: skip
 
 

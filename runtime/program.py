@@ -34,9 +34,9 @@ BINARY: dict[str, Callable[[int, int], int]] = {
 }
 DTYPES = (
     "bool", "i4", "i8", "i16", "i32", "i64", "u4", "u8", "u16", "u32", "u64", "f16", "bf16", "f32", "f64", "f8e4m3fn",
-    "f8e4m3fnuz", "f8e5m2", "f8e5m2fnuz",
+    "f8e4m3fnuz", "f8e5m2", "f8e5m2fnuz", "i2", "u2", "f8e8m0", "f6e2m3", "f6e3m2", "f4e2m1",
 )  # fmt: skip  (the position is the code in everport_tensor.dtype)
-ITEMSIZE = {"bool": 1, "i4": 1, "u4": 1, "i16": 2, "u16": 2, "f16": 2, "bf16": 2, "i32": 4, "u32": 4, "f32": 4, "i64": 8, "u64": 8, "f64": 8}
+ITEMSIZE = {"i16": 2, "u16": 2, "f16": 2, "bf16": 2, "i32": 4, "u32": 4, "f32": 4, "i64": 8, "u64": 8, "f64": 8}  # the others: 1
 MAX_RANK = 16
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
+from everport.ir.dtype import DTYPES
 from everport.tir.buffer import Buffer, Region
 from everport.tir.expr import (
     Binary,
@@ -53,9 +54,7 @@ class Names:
         return found
 
 
-_TYPE_NAMES = frozenset(
-    ["boolean", "bool", "i4", "i8", "i16", "i32", "i64", "u4", "u8", "u16", "u32", "u64", "f16", "bf16", "f32", "f64", "f8e4m3fn", "f8e4m3fnuz", "f8e5m2", "f8e5m2fnuz"]
-)
+_TYPE_NAMES = frozenset(["boolean", *DTYPES])
 
 
 def script(func: PrimFunc) -> str:

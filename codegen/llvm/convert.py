@@ -1,14 +1,14 @@
 """Conversions between number types, in LLVM text: value to value, and memory to value and back.
 
-bf16 and fp8 values are held as floats that are exactly representable in their type: `rounded` brings a float there (nearest
-even; NaN stays NaN; too large becomes infinite, or NaN where the type has no infinity).
+bf16 and smaller floats are held as floats that are exactly representable in their type: `rounded` brings a float there (bf16:
+nearest even, NaN stays NaN, too large becomes infinite; the others: small_float.py).
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 
+from everport.codegen.llvm.small_float import SmallFloats, is_small, vector
 from everport.codegen.llvm.types import literal, memory_type, splat, value_type
 from everport.ir.dtype import DType, f32, i32, u32
 
@@ -17,38 +17,13 @@ _RANK = {"half": 0, "float": 1, "double": 2}
 _FLOAT_SUFFIX = {"half": "f16", "float": "f32", "double": "f64"}
 
 
-@dataclass(frozen=True, slots=True)
-class Float8:
-    """An 8-bit float: mantissa bits, exponent bias, largest finite value, the code of NaN, and whether code 0x80 is NaN
-    (then there is no negative zero). `infinity` is its code, or None."""
-
-    mantissa: int
-    bias: int
-    largest: float
-    nan: int
-    infinity: int | None = None
-    unsigned_zero: bool = False
-
-
-FLOAT8: dict[str, Float8] = {
-    "f8e4m3fn": Float8(3, 7, 448.0, 0x7F),
-    "f8e4m3fnuz": Float8(3, 8, 240.0, 0x80, unsigned_zero=True),
-    "f8e5m2": Float8(2, 15, 57344.0, 0x7E, infinity=0x7C),
-    "f8e5m2fnuz": Float8(2, 16, 57344.0, 0x80, unsigned_zero=True),
-}
-
-
-def vector(scalar: str, lanes: int) -> str:
-    """An LLVM vector type, or the scalar for one lane."""
-    return scalar if lanes == 1 else f"<{lanes} x {scalar}>"
-
-
 class Conversions:
     """Writes conversions through `assign` (an instruction to the name of its value) and `declare` (a function)."""
 
     def __init__(self, assign: Callable[[str], str], declare: Callable[[str], None]) -> None:
         self.assign = assign
         self.declare = declare
+        self.small = SmallFloats(assign, declare)
 
     # -- memory --------------------------------------------------------------------------------------------------------
 
@@ -61,8 +36,8 @@ class Conversions:
             wide = self.assign(f"zext {vector('i16', lanes)} {raw} to {ints}")
             moved = self.assign(f"shl {ints} {wide}, {splat('i32', '16', lanes)}")
             return self.assign(f"bitcast {ints} {moved} to {vector('float', lanes)}")
-        if t.name in FLOAT8:
-            return self.from_float8(raw, FLOAT8[t.name], lanes)
+        if is_small(t):
+            return self.small.decoded(raw, t, lanes)
         return self.narrowed(raw, t, lanes)
 
     def to_memory(self, value: str, t: DType, lanes: int) -> str:
@@ -73,19 +48,19 @@ class Conversions:
             ints = self.assign(f"bitcast {vector('float', lanes)} {value} to {vector('i32', lanes)}")
             top = self.assign(f"lshr {vector('i32', lanes)} {ints}, {splat('i32', '16', lanes)}")
             return self.assign(f"trunc {vector('i32', lanes)} {top} to {vector('i16', lanes)}")
-        if t.name in FLOAT8:
-            return self.to_float8(value, FLOAT8[t.name], lanes)
-        if t.bits == 4:  # the low half of a byte
-            return self.assign(f"and {vector('i8', lanes)} {value}, {splat('i8', '15', lanes)}")
+        if is_small(t):
+            return self.small.encoded(value, t, lanes)
+        if t.bits < 8:  # the low bits of a byte
+            return self.assign(f"and {vector('i8', lanes)} {value}, {splat('i8', str((1 << t.bits) - 1), lanes)}")
         return value
 
     def narrowed(self, value: str, t: DType, lanes: int) -> str:
-        """Wraps a 4-bit integer held in 8 bits."""
-        if t.bits != 4:
+        """Wraps an integer of less than 8 bits held in 8."""
+        if not t.is_int or t.bits >= 8:
             return value
-        kind, four = value_type(t, lanes), splat("i8", "4", lanes)
-        moved = self.assign(f"shl {kind} {value}, {four}")
-        return self.assign(f"{'ashr' if t.kind == 'int' else 'lshr'} {kind} {moved}, {four}")
+        kind, spare = value_type(t, lanes), splat("i8", str(8 - t.bits), lanes)
+        moved = self.assign(f"shl {kind} {value}, {spare}")
+        return self.assign(f"{'ashr' if t.kind == 'int' else 'lshr'} {kind} {moved}, {spare}")
 
     # -- rounding ------------------------------------------------------------------------------------------------------
 
@@ -93,8 +68,8 @@ class Conversions:
         """A float as the nearest value of `t`, for the types that are held as float; others are left as they are."""
         if t.name == "bf16":
             return self.round_bf16(value, lanes)
-        if t.name in FLOAT8:
-            return self.round_float8(value, FLOAT8[t.name], lanes)
+        if is_small(t):
+            return self.small.rounded(value, t, lanes)
         return value
 
     def round_bf16(self, value: str, lanes: int) -> str:
@@ -111,89 +86,6 @@ class Conversions:
         chosen = self.assign(f"select {vector('i1', lanes)} {nan}, {ints} {quiet}, {ints} {kept}")
         return self.assign(f"bitcast {ints} {chosen} to {floats}")
 
-    def round_float8(self, value: str, form: Float8, lanes: int) -> str:
-        """Rounds to multiples of the step of the value's binade: the step is a power of two, so both products are exact."""
-        ints, floats = vector("i32", lanes), vector("float", lanes)
-        size = self._float_call("fabs", value, lanes)
-        bits = self.assign(f"bitcast {floats} {size} to {ints}")
-        exponent = self.assign(f"lshr {ints} {bits}, {splat('i32', '23', lanes)}")
-        least = splat("i32", str(127 + 1 - form.bias), lanes)
-        below = self.assign(f"icmp slt {ints} {exponent}, {least}")
-        binade = self.assign(f"select {vector('i1', lanes)} {below}, {ints} {least}, {ints} {exponent}")
-        step = self.assign(f"sub {ints} {binade}, {splat('i32', str(form.mantissa), lanes)}")
-        inverse = self.assign(f"sub {ints} {splat('i32', '254', lanes)}, {step}")
-        scales = []
-        for e in (inverse, step):
-            moved = self.assign(f"shl {ints} {e}, {splat('i32', '23', lanes)}")
-            scales.append(self.assign(f"bitcast {ints} {moved} to {floats}"))
-        units = self._float_call("roundeven", self.assign(f"fmul {floats} {size}, {scales[0]}"), lanes)
-        near = self.assign(f"fmul {floats} {units}, {scales[1]}")
-        over = self.assign(f"fcmp ogt {floats} {near}, {splat('float', literal(form.largest, f32), lanes)}")
-        beyond = literal(float("inf") if form.infinity is not None else float("nan"), f32)
-        near = self.assign(f"select {vector('i1', lanes)} {over}, {floats} {splat('float', beyond, lanes)}, {floats} {near}")
-        suffix = ("" if lanes == 1 else f"v{lanes}") + "f32"
-        self.declare(f"declare {floats} @llvm.copysign.{suffix}({floats}, {floats})")
-        signed = self.assign(f"call {floats} @llvm.copysign.{suffix}({floats} {near}, {floats} {value})")
-        if form.unsigned_zero:
-            return self.assign(f"fadd {floats} {signed}, {splat('float', '0.0', lanes)}")  # -0 + 0 = 0
-        return signed
-
-    def _float_call(self, name: str, value: str, lanes: int) -> str:
-        floats = vector("float", lanes)
-        suffix = ("" if lanes == 1 else f"v{lanes}") + "f32"
-        self.declare(f"declare {floats} @llvm.{name}.{suffix}({floats})")
-        return self.assign(f"call {floats} @llvm.{name}.{suffix}({floats} {value})")
-
-    def from_float8(self, raw: str, form: Float8, lanes: int) -> str:
-        ints, floats, bits1 = vector("i32", lanes), vector("float", lanes), vector("i1", lanes)
-        code = self.assign(f"zext {vector('i8', lanes)} {raw} to {ints}")
-        size = self.assign(f"and {ints} {code}, {splat('i32', '127', lanes)}")
-        moved = self.assign(f"shl {ints} {size}, {splat('i32', str(23 - form.mantissa), lanes)}")
-        normal = self.assign(f"add {ints} {moved}, {splat('i32', str((127 - form.bias) << 23), lanes)}")
-        count = self.assign(f"uitofp {ints} {size} to {floats}")
-        unit = literal(2.0 ** (1 - form.bias - form.mantissa), f32)
-        scaled = self.assign(f"fmul {floats} {count}, {splat('float', unit, lanes)}")
-        small = self.assign(f"bitcast {floats} {scaled} to {ints}")
-        tiny = self.assign(f"icmp ult {ints} {size}, {splat('i32', str(1 << form.mantissa), lanes)}")
-        found = self.assign(f"select {bits1} {tiny}, {ints} {small}, {ints} {normal}")
-        if form.infinity is not None:
-            top = self.assign(f"icmp eq {ints} {size}, {splat('i32', str(form.infinity), lanes)}")
-            found = self.assign(f"select {bits1} {top}, {ints} {splat('i32', str(0x7F800000), lanes)}, {ints} {found}")
-            nan = self.assign(f"icmp ugt {ints} {size}, {splat('i32', str(form.infinity), lanes)}")
-        elif form.unsigned_zero:
-            nan = self.assign(f"icmp eq {ints} {code}, {splat('i32', '128', lanes)}")
-        else:
-            nan = self.assign(f"icmp eq {ints} {size}, {splat('i32', str(form.nan), lanes)}")
-        found = self.assign(f"select {bits1} {nan}, {ints} {splat('i32', str(0x7FC00000), lanes)}, {ints} {found}")
-        sign = self.assign(f"and {ints} {code}, {splat('i32', '128', lanes)}")
-        high = self.assign(f"shl {ints} {sign}, {splat('i32', '24', lanes)}")
-        return self.assign(f"bitcast {ints} {self.assign(f'or {ints} {found}, {high}')} to {floats}")
-
-    def to_float8(self, value: str, form: Float8, lanes: int) -> str:
-        ints, floats, bits1 = vector("i32", lanes), vector("float", lanes), vector("i1", lanes)
-        size = self._float_call("fabs", value, lanes)
-        bits = self.assign(f"bitcast {floats} {size} to {ints}")
-        moved = self.assign(f"lshr {ints} {bits}, {splat('i32', str(23 - form.mantissa), lanes)}")
-        normal = self.assign(f"sub {ints} {moved}, {splat('i32', str((127 - form.bias) << form.mantissa), lanes)}")
-        per_unit = literal(2.0 ** (form.mantissa + form.bias - 1), f32)
-        least = literal(2.0 ** (1 - form.bias), f32)
-        tiny = self.assign(f"fcmp olt {floats} {size}, {splat('float', least, lanes)}")
-        zero = splat("float", "0.0", lanes)
-        counted = self.assign(f"select {bits1} {tiny}, {floats} {size}, {floats} {zero}")
-        units = self.assign(f"fmul {floats} {counted}, {splat('float', per_unit, lanes)}")
-        small = self.assign(f"fptoui {floats} {units} to {ints}")
-        code = self.assign(f"select {bits1} {tiny}, {ints} {small}, {ints} {normal}")
-        if form.infinity is not None:
-            top = self.assign(f"fcmp oeq {floats} {size}, {splat('float', literal(float('inf'), f32), lanes)}")
-            code = self.assign(f"select {bits1} {top}, {ints} {splat('i32', str(form.infinity), lanes)}, {ints} {code}")
-        own = self.assign(f"bitcast {floats} {value} to {ints}")
-        high = self.assign(f"lshr {ints} {own}, {splat('i32', '24', lanes)}")
-        sign = self.assign(f"and {ints} {high}, {splat('i32', '128', lanes)}")
-        code = self.assign(f"or {ints} {code}, {sign}")
-        nan = self.assign(f"fcmp uno {floats} {value}, {value}")
-        code = self.assign(f"select {bits1} {nan}, {ints} {splat('i32', str(form.nan), lanes)}, {ints} {code}")
-        return self.assign(f"trunc {ints} {code} to {vector('i8', lanes)}")
-
     # -- value to value ------------------------------------------------------------------------------------------------
 
     def cast(self, value: str, source: DType, target: DType, lanes: int) -> str:
@@ -206,8 +98,8 @@ class Conversions:
                 return self.assign(f"fcmp une {have} {value}, {splat(value_type(source), literal(0.0, source), lanes)}")
             return self.assign(f"icmp ne {have} {value}, {splat(value_type(source), '0', lanes)}")
         if source.is_bool:
-            if target.is_float:
-                return self.assign(f"uitofp {have} {value} to {want}")
+            if target.is_float:  # exact, but that f8e8m0 has no zero
+                return self.rounded(self.assign(f"uitofp {have} {value} to {want}"), target, lanes)
             return self.assign(f"zext {have} {value} to {want}")
         if source.is_float and target.is_float:
             return self.float_to_float(value, source, target, lanes)
@@ -264,7 +156,7 @@ class Conversions:
     def float_to_int(self, value: str, source: DType, target: DType, lanes: int) -> str:
         """Truncates; saturates out of range; NaN gives 0."""
         have = value_type(source, lanes)
-        if target.bits == 4:
+        if target.bits < 8:
             wide = _WIDE[target.kind]
             from_wide, kind = self.float_to_int(value, source, wide, lanes), value_type(wide, lanes)
             for op, edge in (("min", target.max_value), ("max", target.min_value)):

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from everport.codegen.llvm.convert import Conversions, vector
+from everport.codegen.llvm.convert import Conversions
 from everport.codegen.llvm.math import MathLibrary
+from everport.codegen.llvm.small_float import vector
 from everport.codegen.llvm.types import literal, memory_type, splat, value_type
 from everport.ir.dtype import DType, boolean, i64
 from everport.ir.node import children, post_order

@@ -1,7 +1,7 @@
 """LLVM spellings of types and constants.
 
-Values: bool is i1, 4-bit integers are i8, bf16 and fp8 are held as float (each operation is rounded back), f16 is half.
-Memory: bool is i8, bf16 is i16, fp8 is i8.
+Values: bool is i1, 2- and 4-bit integers are i8, bf16 and floats of 8 bits or less are held as float (each operation is rounded
+back), f16 is half. Memory: bool is i8, bf16 is i16, floats of 8 bits or less are i8.
 """
 
 from __future__ import annotations
@@ -11,26 +11,20 @@ import struct
 import numpy as np
 
 from everport.ir.dtype import DType
-from everport.ir.errors import UnsupportedError
 
-_VALUE = {
-    "bool": "i1", "i4": "i8", "u4": "i8", "f16": "half", "f32": "float", "f64": "double", "bf16": "float",
-    "f8e4m3fn": "float", "f8e4m3fnuz": "float", "f8e5m2": "float", "f8e5m2fnuz": "float",
-}  # fmt: skip
-_MEMORY = {"bool": "i8", "bf16": "i16", "f8e4m3fn": "i8", "f8e4m3fnuz": "i8", "f8e5m2": "i8", "f8e5m2fnuz": "i8"}
+_VALUE = {"bool": "i1", "f16": "half", "f64": "double"}
+_MEMORY = {"bool": "i8", "bf16": "i16"}
 
 
 def value_type(t: DType, lanes: int = 1) -> str:
     """The type of an SSA value."""
-    scalar = _VALUE.get(t.name) or (f"i{t.bits}" if t.is_int else "")
-    if not scalar:
-        raise UnsupportedError(f"{t} tensors are not supported on the CPU yet")
+    scalar = _VALUE.get(t.name) or (f"i{max(8, t.bits)}" if t.is_int else "float")
     return scalar if lanes == 1 else f"<{lanes} x {scalar}>"
 
 
 def memory_type(t: DType, lanes: int = 1) -> str:
     """The type of an element in a buffer."""
-    scalar = _MEMORY.get(t.name) or value_type(t)
+    scalar = _MEMORY.get(t.name) or ("i8" if t.is_float and t.bits <= 8 else value_type(t))
     return scalar if lanes == 1 else f"<{lanes} x {scalar}>"
 
 

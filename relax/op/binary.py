@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from everport.ir.dtype import DType, boolean, dtype
+from everport.ir.dtype import DType, boolean, dtype, from_numpy
 from everport.ir.errors import CompileError
 from everport.relax.op.base import FusionKind, InferContext, OpDef, expect_dtypes, table
 from everport.relax.op.unary import widened
@@ -164,32 +164,20 @@ def _infer_cast(ctx: InferContext, infos: Sequence[TensorInfo], attrs: Mapping[s
 
 def cast_array(x: np.ndarray, to: np.dtype) -> np.ndarray:
     """TIR's cast on arrays: float to integer truncates, saturates, NaN gives 0; integers wrap."""
-    target = dtype_of(to)
+    target = from_numpy(to)
     if target.is_bool:
         return x != 0
-    if target.is_int and dtype_of(x.dtype).is_float:
+    if target.is_int and from_numpy(x.dtype).is_float:
         wide = np.nan_to_num(x.astype(np.float64), nan=0.0, posinf=np.inf, neginf=-np.inf)
         low, high = int(target.min_value), int(target.max_value)
         flat = [min(max(int(v), low), high) if np.isfinite(v) else (high if v > 0 else low) for v in wide.reshape(-1)]
         return np.array(flat, dtype=object).reshape(x.shape).astype(np.int64 if target.kind == "int" else np.uint64).astype(to)
-    if target.bits == 4:
-        wide = x.astype(np.int64) & 15
-        return (np.where(wide >= 8, wide - 16, wide) if target.kind == "int" else wide).astype(to)
-    if target.is_float and x.dtype.kind in "iu" and to.itemsize < 4:
+    if target.is_int and target.bits < 8:
+        wide, half = x.astype(np.int64) & (1 << target.bits) - 1, 1 << (target.bits - 1)
+        return (np.where(wide >= half, wide - 2 * half, wide) if target.kind == "int" else wide).astype(to)
+    if target.is_float and from_numpy(x.dtype).is_int and to.itemsize < 4:
         return x.astype(np.float32).astype(to)
     return x.astype(to)
-
-
-def dtype_of(t: np.dtype) -> DType:
-    from_table = {d.numpy: d for d in _TYPES}
-    return from_table[np.dtype(t)]
-
-
-_TYPES = tuple(
-    dtype(n)
-    for n in ("bool", "i4", "i8", "i16", "i32", "i64", "u4", "u8", "u16", "u32", "u64", "f16", "bf16", "f32", "f64",
-              "f8e4m3fn", "f8e4m3fnuz", "f8e5m2", "f8e5m2fnuz")
-)  # fmt: skip
 
 
 def _lower_cast(b: FuncBuilder, buffers: Sequence[Buffer], attrs: Mapping[str, Any], info: StructInfo) -> Buffer:

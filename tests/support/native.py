@@ -48,7 +48,7 @@ def values_of(t: DType, count: int, seed: int = 0) -> np.ndarray:
     if t.is_int:
         low, high = int(t.min_value), int(t.max_value)
         special = np.array([v for v in (0, 1, -1, 2, -2, 3, 7, low, high, low + 1, high - 1, 10, -7) if low <= v <= high], object)
-        drawn = rng.integers(low, high, count, dtype=t.numpy if t.bits > 4 else np.int64, endpoint=True).astype(object)
+        drawn = rng.integers(low, high, count, dtype=t.numpy if t.bits >= 8 else np.int64, endpoint=True).astype(object)
         mixed = np.where(rng.integers(0, 3, count) == 0, drawn % 17 if low == 0 else drawn % 17 - 8, drawn)
         mixed = np.clip(mixed, low, high)
         mixed[: len(special)] = special[:count]
