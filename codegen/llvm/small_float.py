@@ -160,10 +160,10 @@ class SmallFloats:
         own = self.assign(f"bitcast {floats} {value} to {ints}")
         high = self.assign(f"lshr {ints} {own}, {splat('i32', str(32 - form.bits), lanes)}")
         sign = self.assign(f"and {ints} {high}, {splat('i32', str(1 << (form.bits - 1)), lanes)}")
-        code = self.assign(f"or {ints} {code}, {sign}")
         if form.nan is not None:
             nan = self.assign(f"fcmp uno {floats} {value}, {value}")
             code = self.assign(f"select {bits1} {nan}, {ints} {splat('i32', str(form.nan), lanes)}, {ints} {code}")
+        code = self.assign(f"or {ints} {code}, {sign}")
         return self.assign(f"trunc {ints} {code} to {vector('i8', lanes)}")
 
     # -- f8e8m0: the exponent field of a float, but that code 0 is the subnormal 2**-127 ---------------------------------

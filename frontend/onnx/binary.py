@@ -87,25 +87,53 @@ def target_dtype(ctx: NodeContext, code: int) -> DType:
 _FP8 = ("f8e4m3fn", "f8e4m3fnuz", "f8e5m2", "f8e5m2fnuz")
 
 
-def cast_to(ctx: NodeContext, x: RelaxExpr, to: DType, saturate: bool = True) -> RelaxExpr:
-    """A cast by ONNX's rules: to fp8 it saturates unless told not to; a float out of int4's range gives 0 (undefined in the
-    standard; the reference implementation does so)."""
+def cast_to(ctx: NodeContext, x: RelaxExpr, to: DType, saturate: bool = True, round_mode: str = "up") -> RelaxExpr:
+    """A cast by ONNX's rules. To fp8 it saturates unless told not to; to f4 and f6 it always does; a float outside the range of
+    an integer of less than 8 bits gives 0 (undefined in the standard; the reference implementation does so)."""
     info = x.info
     assert isinstance(info, TensorInfo)
+    if to.name == "f8e8m0" and info.dtype != to:
+        return _cast_to_power(ctx, x, saturate, round_mode)
+    narrow_int = to.is_int and to.bits < 8 and info.dtype.is_float
+    if (to.name in _FP8 and saturate and not info.dtype.is_float) or ((to.name in _FP8 or narrow_int) and info.dtype.bits < 16):
+        x = ctx.emit("cast", x, to="f32")
     if to.name in _FP8 and saturate:
-        wide = as_dtype(ctx, x, "f32") if info.dtype.name in _FP8 or not info.dtype.is_float else x
-        kind = wide.info.dtype.numpy  # type: ignore[attr-defined]
-        low, high = (ctx.constant(np.asarray(v).astype(kind)) for v in (to.min_value, to.max_value))
-        x = ctx.emit("minimum", ctx.emit("maximum", wide, low), high)
-    if to.name == "i4" and info.dtype.is_float:
-        low, high, zero = (ctx.constant(np.asarray(v).astype(info.dtype.numpy)) for v in (-9, 8, 0))
-        inside = ctx.emit("logical_and", ctx.emit("greater", x, low), ctx.emit("less", x, high))
-        x = ctx.emit("where", inside, x, zero)
+        x = ctx.emit("minimum", ctx.emit("maximum", x, _number(ctx, to.min_value, x)), _number(ctx, to.max_value, x))
+    if narrow_int:
+        above, below = (ctx.emit(op, x, _number(ctx, v, x)) for op, v in (("greater", to.min_value - 1), ("less", to.max_value + 1)))
+        x = ctx.emit("where", ctx.emit("logical_and", above, below), x, _number(ctx, 0, x))
     return ctx.emit("cast", x, to=to.name)
 
 
+def _number(ctx: NodeContext, value: float, like: RelaxExpr) -> RelaxExpr:
+    assert isinstance(like.info, TensorInfo)
+    return ctx.constant(np.asarray(value).astype(like.info.dtype.numpy))
+
+
+def _cast_to_power(ctx: NodeContext, x: RelaxExpr, saturate: bool, round_mode: str) -> RelaxExpr:
+    """A cast to f8e8m0: the nearest power of two (ties up), or the next one up or down. Out of range (zero and infinity too)
+    it saturates, or gives NaN; so does what is negative, of which the standard says nothing."""
+    if round_mode not in ("up", "down", "nearest"):
+        raise ctx.unsupported(f"round_mode {round_mode!r}")
+    source = x.info.dtype  # type: ignore[attr-defined]
+    x = ctx.emit("cast", x, to="f32" if source.is_bool or (source.is_float and source.bits <= 32) else "f64")
+    number = lambda value: _number(ctx, value, x)  # noqa: E731
+    low, high = number(2.0**-127), number(2.0**127)
+    outside = ctx.emit("less", x, number(0))
+    kept = ctx.emit("minimum", ctx.emit("maximum", x, low), high)
+    if not saturate:
+        outside = ctx.emit("logical_or", ctx.emit("less", x, low), ctx.emit("greater", x, high))
+    near = ctx.emit("cast", ctx.emit("cast", kept, to="f8e8m0"), to=x.info.dtype.name)  # type: ignore[attr-defined]
+    if round_mode == "up":
+        near = ctx.emit("where", ctx.emit("less", near, kept), ctx.emit("add", near, near), near)
+    elif round_mode == "down":
+        near = ctx.emit("where", ctx.emit("greater", near, kept), ctx.emit("multiply", near, number(0.5)), near)
+    return ctx.emit("cast", ctx.emit("where", outside, number(np.nan), near), to="f8e8m0")
+
+
 def _cast(ctx: NodeContext) -> Result:
-    return cast_to(ctx, ctx.required(0), target_dtype(ctx, ctx.attr("to")), bool(ctx.attr("saturate", 1)))
+    to = target_dtype(ctx, ctx.attr("to"))
+    return cast_to(ctx, ctx.required(0), to, bool(ctx.attr("saturate", 1)), ctx.attr("round_mode", "up"))
 
 
 def _cast_old(ctx: NodeContext) -> Result:
@@ -113,7 +141,14 @@ def _cast_old(ctx: NodeContext) -> Result:
 
 
 def _cast_like(ctx: NodeContext) -> Result:
-    return cast_to(ctx, ctx.required(0), ctx.info(1).dtype, bool(ctx.attr("saturate", 1)))
+    return cast_to(ctx, ctx.required(0), ctx.info(1).dtype, bool(ctx.attr("saturate", 1)), ctx.attr("round_mode", "up"))
+
+
+def _bitcast(ctx: NodeContext) -> Result:
+    source, to = ctx.info(0).dtype, target_dtype(ctx, ctx.attr("to"))
+    if source.bits != to.bits:
+        raise ctx.unsupported(f"a bitcast between sizes, of {source} to {to}, which the standard does not allow")
+    return ctx.required(0) if source == to else ctx.emit("bitcast", ctx.required(0), to=to.name)
 
 
 def _where(ctx: NodeContext) -> Result:
@@ -153,4 +188,5 @@ BINARY: Rows = {
     "Where": [(9, _where)],
     "Cast": [(1, _cast_old), (6, _cast)],
     "CastLike": [(15, _cast_like)],
+    "BitCast": [(26, _bitcast)],
 }

@@ -58,7 +58,8 @@ def check_text(message: Message, label: str) -> None:
 
 
 def tensor_array(tensor: TensorProto, folder: Path | None, source: str) -> np.ndarray:
-    """The values of an initializer or constant; external data is mapped, never copied."""
+    """The values of an initializer or constant; external data is mapped, never copied
+    (but for types of less than 8 bits, which are packed in files)."""
     what = f"tensor {tensor.name!r}"
     if any(d < 0 for d in tensor.dims):
         raise CompileError(f"{source}: {what} has a negative dimension: {list(tensor.dims)}")
@@ -85,14 +86,14 @@ def _external(tensor: TensorProto, folder: Path | None, source: str) -> np.ndarr
     path = _contained(folder, location, what, source)
     dtype = np.dtype(onnx.helper.tensor_dtype_to_np_dtype(tensor.data_type))
     count = math.prod(tensor.dims)
-    if dtype.itemsize == 1 and onnx.TensorProto.DataType.Name(tensor.data_type) in ("INT4", "UINT4", "FLOAT4E2M1", "INT2", "UINT2"):
-        raise UnsupportedError(f"{source}: {what} has sub-byte external data")
+    bits = _PACKED.get(tensor.data_type, dtype.itemsize * 8)
+    wanted = (count * bits + 7) // 8
     try:
-        offset, length = int(fields.get("offset", 0)), int(fields.get("length", count * dtype.itemsize))
+        offset, length = int(fields.get("offset", 0)), int(fields.get("length", wanted))
     except ValueError:
         raise CompileError(f"{source}: {what} has an external offset or length that is no integer") from None
     size = path.stat().st_size
-    if length != count * dtype.itemsize:
+    if length != wanted:
         raise CompileError(f"{source}: {what} of {count} {dtype} elements declares {length} bytes of external data")
     if offset < 0 or offset + length > size:
         raise CompileError(
@@ -102,7 +103,21 @@ def _external(tensor: TensorProto, folder: Path | None, source: str) -> np.ndarr
     if count == 0:
         return np.empty(tuple(tensor.dims), dtype)
     raw = np.memmap(path, np.uint8, "r", offset, (length,))
+    if bits < 8:
+        raw = _unpacked(raw, bits, count)
     return raw.view(dtype).reshape(tuple(tensor.dims))
+
+
+_PACKED = {
+    TensorProto.INT4: 4, TensorProto.UINT4: 4, TensorProto.FLOAT4E2M1: 4, TensorProto.INT2: 2, TensorProto.UINT2: 2,
+    TensorProto.FLOAT6E2M3: 6, TensorProto.FLOAT6E3M2: 6,
+}  # fmt: skip
+
+
+def _unpacked(raw: np.ndarray, bits: int, count: int) -> np.ndarray:
+    """Elements of a stream of bits (the lowest bit of a byte first), a byte each."""
+    stream = np.unpackbits(raw, count=count * bits, bitorder="little").reshape(count, bits)
+    return np.packbits(stream, axis=1, bitorder="little").reshape(count)
 
 
 def _contained(folder: Path, location: str, what: str, source: str) -> Path:

@@ -6,7 +6,6 @@ import math
 
 import numpy as np
 
-from everport.frontend.onnx.binary import as_dtype
 from everport.frontend.onnx.context import Converter, NodeContext, Result, Rows
 from everport.frontend.onnx.reduce import per_channel
 from everport.frontend.onnx.unary import like
@@ -42,7 +41,7 @@ def spatial_attrs(ctx: NodeContext, kernel: list[int], extents: tuple[Expr, ...]
     return {"strides": tuple(strides), "dilations": tuple(dilations), "before": tuple(before), "after": tuple(after)}
 
 
-def _kernel(ctx: NodeContext) -> list[int]:
+def kernel_extents(ctx: NodeContext) -> list[int]:
     if ctx.attr("kernel_shape"):
         return list(ctx.attr("kernel_shape"))
     found = [as_int(d) for d in ctx.info(1).shape[2:]]
@@ -53,7 +52,7 @@ def _kernel(ctx: NodeContext) -> list[int]:
 
 def _conv(ctx: NodeContext) -> Result:
     x, w = ctx.required(0), ctx.required(1)
-    how = spatial_attrs(ctx, _kernel(ctx), ctx.info(0).shape[2:])
+    how = spatial_attrs(ctx, kernel_extents(ctx), ctx.info(0).shape[2:])
     y = ctx.emit("conv", x, w, group=ctx.attr("group", 1), **how)
     if ctx.input(2) is not None:
         y = ctx.emit("add", y, per_channel(ctx, ctx.required(2), ctx.info(0).rank))
@@ -62,7 +61,7 @@ def _conv(ctx: NodeContext) -> Result:
 
 def _conv_transpose(ctx: NodeContext) -> Result:
     x, w = ctx.required(0), ctx.required(1)
-    extents, kernel = ctx.info(0).shape[2:], _kernel(ctx)
+    extents, kernel = ctx.info(0).shape[2:], kernel_extents(ctx)
     rank = len(kernel)
     strides = ctx.attr("strides") or [1] * rank
     dilations = ctx.attr("dilations") or [1] * rank
@@ -308,134 +307,9 @@ def _scaled(ctx: NodeContext, extent: Expr, scale: float) -> Expr:
     raise ctx.unsupported("a fractional scale of a symbolic dimension")
 
 
-def _quantize(ctx: NodeContext) -> Result:
-    x, scale, zero = ctx.required(0), ctx.required(1), ctx.input(2)
-    t = "u8" if zero is None else ctx.info(2).dtype.name
-    if zero is None and ctx.attr("output_dtype", 0):
-        raise ctx.unsupported("a quantization that names its type by attribute")
-    if t not in ("u8", "i8", "u16", "i16", "i32", "i4", "u4"):
-        raise ctx.unsupported(f"a quantization to {t}")
-    source = ctx.info(0).dtype.name
-    if source not in ("f32", "f64", "i32"):
-        raise ctx.unsupported(f"a quantization of {source}")
-    wide = as_dtype(ctx, x, "f32") if source == "i32" else x
-    scale, zero = _spread(ctx, scale), (None if zero is None else _spread(ctx, zero))
-    q = ctx.emit("round", ctx.emit("divide", wide, scale))
-    if zero is not None:
-        q = ctx.emit("add", q, as_dtype(ctx, zero, "f32"))
-    return saturated(ctx, q, t)
-
-
-def saturated(ctx: NodeContext, x: RelaxExpr, t: str) -> RelaxExpr:
-    """A float rounded already, clamped and cast to an integer type."""
-    from_type = {"u8": (0, 255), "i8": (-128, 127), "u16": (0, 65535), "i16": (-32768, 32767), "i4": (-8, 7), "u4": (0, 15)}
-    if t in from_type:
-        low, high = from_type[t]
-        x = ctx.emit("minimum", ctx.emit("maximum", x, like(ctx, low, x)), like(ctx, high, x))
-    return ctx.emit("cast", x, to=t)
-
-
-def _spread(ctx: NodeContext, v: RelaxExpr) -> RelaxExpr:
-    """A scale or zero point shaped to broadcast over the first input: per tensor, per axis, or per block."""
-    rank, shape = ctx.info(0).rank, v.info.shape  # type: ignore[attr-defined]
-    block = ctx.attr("block_size", 0)
-    if block:
-        axis = normalize_axis(ctx.attr("axis", 1), rank)
-        wide = (*shape[: axis + 1], Const(1), *shape[axis + 1 :])
-        grown = (*shape[: axis + 1], Const(block), *shape[axis + 1 :])
-        spread = ctx.emit("broadcast_to", ctx.emit("reshape", v, shape=wide), shape=grown)
-        joined = ctx.emit("reshape", spread, shape=(*shape[:axis], shape[axis] * block, *shape[axis + 1 :]))
-        extent = ctx.info(0).shape[axis]
-        stops = tuple(extent if k == axis else d for k, d in enumerate((*shape[:axis], shape[axis] * block, *shape[axis + 1 :])))
-        return ctx.emit("slice", joined, starts=tuple(Const(0) for _ in stops), stops=stops, steps=tuple(1 for _ in stops))
-    if len(shape) == 0 or (len(shape) == 1 and as_int(shape[0]) == 1):
-        return ctx.emit("reshape", v, shape=())
-    axis = normalize_axis(ctx.attr("axis", 1), rank)
-    return ctx.emit("reshape", v, shape=tuple(shape[0] if k == axis else Const(1) for k in range(rank)))
-
-
-def _dequantize(ctx: NodeContext) -> Result:
-    x, scale, zero = ctx.required(0), ctx.required(1), ctx.input(2)
-    t = ctx.info(1).dtype.name
-    if ctx.info(0).dtype.name not in ("u8", "i8", "u16", "i16", "i32", "i4", "u4") or t != "f32":
-        raise ctx.unsupported(f"a dequantization of {ctx.info(0).dtype} by {t}")
-    wide = as_dtype(ctx, x, "i32")
-    if zero is not None:
-        wide = ctx.emit("subtract", wide, as_dtype(ctx, _spread(ctx, zero), "i32"))
-    return ctx.emit("multiply", as_dtype(ctx, wide, t), _spread(ctx, scale))
-
-
-def _dynamic_quantize(ctx: NodeContext) -> Result:
-    x = ctx.required(0)
-    axes = tuple(range(ctx.info(0).rank))
-    low = ctx.emit("minimum", ctx.emit("reduce_min", x, axes=axes, keepdims=0), like(ctx, 0))
-    high = ctx.emit("maximum", ctx.emit("reduce_max", x, axes=axes, keepdims=0), like(ctx, 0))
-    scale = ctx.emit("divide", ctx.emit("subtract", high, low), like(ctx, 255))
-    zero = saturated(ctx, ctx.emit("round", ctx.emit("divide", ctx.emit("neg", low), scale)), "u8")
-    q = ctx.emit("add", ctx.emit("round", ctx.emit("divide", x, scale)), as_dtype(ctx, zero, "f32"))
-    return [saturated(ctx, q, "u8"), scale, zero]
-
-
-def centred(ctx: NodeContext, x: RelaxExpr, zero: RelaxExpr | None, axis: int | None = None) -> RelaxExpr:
-    """x - zero in i32; a vector of zero points runs along `axis` (counted from the end)."""
-    wide = as_dtype(ctx, x, "i32")
-    if zero is None:
-        return wide
-    shape, rank = zero.info.shape, x.info.rank  # type: ignore[attr-defined]
-    if len(shape) == 1 and as_int(shape[0]) != 1 and axis is not None:
-        zero = ctx.emit("reshape", zero, shape=tuple(shape[0] if k == rank + axis else Const(1) for k in range(rank)))
-    elif len(shape) == 1:
-        zero = ctx.emit("reshape", zero, shape=())
-    return ctx.emit("subtract", wide, as_dtype(ctx, zero, "i32"))
-
-
-def _matmul_integer(ctx: NodeContext) -> Result:
-    a = centred(ctx, ctx.required(0), ctx.input(2), -2)
-    b = centred(ctx, ctx.required(1), ctx.input(3), -1)
-    return matmul(ctx, a, b)
-
-
-def _conv_integer(ctx: NodeContext) -> Result:
-    x = centred(ctx, ctx.required(0), ctx.input(2))
-    w = centred(ctx, ctx.required(1), ctx.input(3), -ctx.info(1).rank)
-    return ctx.emit("conv", x, w, group=ctx.attr("group", 1), **spatial_attrs(ctx, _kernel(ctx), ctx.info(0).shape[2:]))
-
-
-def _requantized(ctx: NodeContext, total: RelaxExpr, scale: RelaxExpr, out_scale: RelaxExpr, out_zero: RelaxExpr) -> RelaxExpr:
-    real = ctx.emit("divide", ctx.emit("multiply", as_dtype(ctx, total, "f32"), scale), as_dtype(ctx, out_scale, "f32"))
-    q = ctx.emit("add", ctx.emit("round", real), as_dtype(ctx, out_zero, "f32"))
-    return saturated(ctx, q, out_zero.info.dtype.name)  # type: ignore[attr-defined]
-
-
-def _qlinear_matmul(ctx: NodeContext) -> Result:
-    a, sa, za, b, sb, zb, sy, zy = (ctx.required(k) for k in range(8))
-    if any(v.info.rank > 0 and as_int(v.info.numel()) != 1 for v in (sa, za, sb, zb, sy, zy)):  # type: ignore[attr-defined]
-        raise ctx.unsupported("a quantized matmul with scales per row or column")
-    total = matmul(ctx, centred(ctx, a, za), centred(ctx, b, zb))
-    flat = [as_dtype(ctx, ctx.emit("reshape", v, shape=()), "f32") for v in (sa, sb, sy)]
-    return _requantized(ctx, total, ctx.emit("multiply", flat[0], flat[1]), flat[2], ctx.emit("reshape", zy, shape=()))
-
-
-def _qlinear_conv(ctx: NodeContext) -> Result:
-    x, sx, zx, w, sw, zw, sy, zy = (ctx.required(k) for k in range(8))
-    rank = ctx.info(0).rank
-    kernel = ctx.attr("kernel_shape") or [int(as_int(d) or 0) for d in ctx.info(3).shape[2:]]
-    how = spatial_attrs(ctx, list(kernel), ctx.info(0).shape[2:])
-    total = ctx.emit("conv", centred(ctx, x, zx), centred(ctx, w, zw, -rank), group=ctx.attr("group", 1), **how)
-    if ctx.input(8) is not None:
-        total = ctx.emit("add", total, per_channel(ctx, ctx.required(8), rank))
-    scale = ctx.emit("multiply", ctx.emit("reshape", sx, shape=()), sw)
-    if as_int(scale.info.numel()) == 1:  # type: ignore[attr-defined]
-        scale = ctx.emit("reshape", scale, shape=())
-    else:
-        scale = per_channel(ctx, scale, rank)
-    return _requantized(ctx, total, scale, ctx.emit("reshape", sy, shape=()), ctx.emit("reshape", zy, shape=()))
-
-
 NN: Rows = {
     "Conv": [(1, _conv)],
     "ConvTranspose": [(1, _conv_transpose)],
-    "ConvInteger": [(10, _conv_integer)],
     "MaxPool": [(1, _pool("max_pool"))],
     "AveragePool": [(1, _pool("average_pool"))],
     "LpPool": [(2, _pool("lp_pool"))],
@@ -443,14 +317,8 @@ NN: Rows = {
     "GlobalAveragePool": [(1, _global("reduce_mean"))],
     "GlobalLpPool": [(2, _global_lp)],
     "MatMul": [(1, _matmul)],
-    "MatMulInteger": [(10, _matmul_integer)],
-    "QLinearMatMul": [(10, _qlinear_matmul)],
-    "QLinearConv": [(10, _qlinear_conv)],
     "Gemm": [(1, _gemm)],
     "Einsum": [(12, _einsum)],
     "Resize": [(10, _resize)],
     "Upsample": [(7, _resize)],
-    "QuantizeLinear": [(10, _quantize)],
-    "DequantizeLinear": [(10, _dequantize)],
-    "DynamicQuantizeLinear": [(11, _dynamic_quantize)],
 }

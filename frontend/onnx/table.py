@@ -5,6 +5,7 @@ from __future__ import annotations
 from everport.frontend.onnx.binary import BINARY
 from everport.frontend.onnx.context import Converter, Rows
 from everport.frontend.onnx.nn import NN
+from everport.frontend.onnx.quantize import QUANTIZE
 from everport.frontend.onnx.reduce import REDUCE
 from everport.frontend.onnx.shape import SHAPE
 from everport.frontend.onnx.unary import UNARY
@@ -15,6 +16,7 @@ STANDARD: Rows = {
     **REDUCE,
     **SHAPE,
     **NN,
+    **QUANTIZE,
 }
 
 CONVERTERS: dict[str, Rows] = {"": STANDARD}

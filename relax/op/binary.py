@@ -180,6 +180,13 @@ def cast_array(x: np.ndarray, to: np.dtype) -> np.ndarray:
     return x.astype(to)
 
 
+def _infer_bitcast(ctx: InferContext, infos: Sequence[TensorInfo], attrs: Mapping[str, Any]) -> TensorInfo:
+    source, target = infos[0].dtype, dtype(attrs["to"])
+    if source.bits != target.bits:
+        raise CompileError(f"bitcast of {source} ({source.bits} bits) to {target} ({target.bits} bits)")
+    return TensorInfo(infos[0].shape, target)
+
+
 def _lower_cast(b: FuncBuilder, buffers: Sequence[Buffer], attrs: Mapping[str, Any], info: StructInfo) -> Buffer:
     x = buffers[0]
     assert isinstance(info, TensorInfo)
@@ -212,5 +219,6 @@ BINARY_OPS: dict[str, OpDef] = table(
     _bits("shift_right", ">>", _shift(np.right_shift)),
     OpDef("where", _infer_where, lambda attrs, c, x, y: np.where(c, x, y).astype(x.dtype), _lower_where, FusionKind.BROADCAST),
     OpDef("cast", _infer_cast, lambda attrs, x: cast_array(x, attrs["out_dtype"]), _lower_cast, FusionKind.ELEMENTWISE),
+    OpDef("bitcast", _infer_bitcast, lambda a, x: x.view(a["out_dtype"]), None, FusionKind.OPAQUE),
 )
 

@@ -17,12 +17,12 @@ from everport.tir.build import FuncBuilder
 from everport.tir.expr import Const
 from everport.tir.func import PrimFunc
 
-VIEWS = ("reshape",)  # no code: the result is the argument's memory
+VIEWS = ("reshape", "bitcast")  # no code: the result is the argument's memory
 
 
 @dataclass(frozen=True)
 class Legalize(Pass):
-    """Constants of one element are written into the PrimFunc. Views (reshape) stay calls: memory planning gives them their
+    """Constants of one element are written into the PrimFunc. Views (reshape, bitcast) stay calls: memory planning gives them their
     argument's place. The PrimFunc's shape symbols are the caller's, passed as integers."""
 
     name = "legalize"

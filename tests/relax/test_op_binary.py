@@ -33,7 +33,7 @@ TAKES: dict[str, tuple[DType, ...]] = {
 
 
 def test_every_row_is_here() -> None:
-    assert set(TAKES) | {"where", "cast"} == set(BINARY_OPS)
+    assert set(TAKES) | {"where", "cast", "bitcast"} == set(BINARY_OPS)
     assert all(BINARY_OPS[n].kind == FusionKind.BROADCAST for n in TAKES)
 
 
