@@ -98,7 +98,7 @@ def _dequantize(ctx: NodeContext) -> Result:
     t = target_dtype(ctx, ctx.attr("output_dtype")) if ctx.attr("output_dtype", 0) else _type(scale)
     if _type(x).name not in (*_INTEGERS, *_FLOATS, "i32") or not t.is_float or t.bits < 16:
         raise ctx.unsupported(f"a dequantization of {_type(x)} by {_type(scale)} to {t}")
-    centre = centred(ctx, x, None if zero is None or _is_zero(zero) else _spread(ctx, zero))
+    centre = x if zero is None or _is_zero(zero) else centred(ctx, x, _spread(ctx, zero))
     real = ctx.emit("multiply", as_dtype(ctx, centre, "f32"), _spread(ctx, as_dtype(ctx, scale, "f32")))
     return as_dtype(ctx, real, t.name)
 
