@@ -30,7 +30,9 @@ def random_inputs(model: Model, seed: int, dims: dict[str, int] | None = None) -
         if info.dtype == "bool":
             arrays[info.name] = source.random(shape) < 0.5
         elif info.dtype[0] in "iu":
-            arrays[info.name] = source.integers(0, 8 if info.dtype.endswith("4") and len(info.dtype) == 2 else 100, shape).astype(kind)
+            arrays[info.name] = source.integers(0, min(100, 1 << (int(info.dtype[1:]) - 1)), shape).astype(kind)
+        elif info.dtype == "f8e8m0":  # positive
+            arrays[info.name] = np.abs(source.standard_normal(shape)).astype(np.float32).astype(kind)
         else:
             arrays[info.name] = source.standard_normal(shape).astype(np.float32).astype(kind)
     return arrays

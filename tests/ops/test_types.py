@@ -330,3 +330,49 @@ def test_moves_need_no_arithmetic(t: DType, tmp_path: Path) -> None:
 def test_the_type_codes_are_those_of_onnx() -> None:
     for t in TYPES:
         assert tensor_dtype_to_np_dtype(code(t)) == t.numpy
+
+
+@pytest.mark.parametrize("rows", [1, 3, 4, 7, 0])
+def test_quantisation_of_symbolic_dimensions(rows: int, tmp_path: Path) -> None:
+    """One package for every size: per tensor, per axis, and in blocks along the symbolic axis."""
+    blocks = "blocks"
+    nodes = [
+        helper.make_node("QuantizeLinear", ["x", "s", "z"], ["whole"]),
+        helper.make_node("QuantizeLinear", ["x", "sa"], ["axis"], axis=-1, output_dtype=TensorProto.INT4),
+        helper.make_node("QuantizeLinear", ["x", "sb"], ["block"], axis=0, block_size=3, output_dtype=TensorProto.INT8),
+        helper.make_node("DequantizeLinear", ["block", "sb"], ["back"], axis=0, block_size=3),
+        helper.make_node("DynamicQuantizeLinear", ["x"], ["dynamic", "ds", "dz"]),
+        helper.make_node("MatMulInteger", ["whole", "w", "z"], ["product"]),
+    ]
+    source = np.random.default_rng(rows)
+    weights = {
+        "s": np.array(0.05, np.float32), "z": np.array(120, np.uint8), "sa": np.array([0.5, 1, 0.3, 2, 0.25], np.float32),
+        "w": source.integers(-128, 128, (5, 2)).astype(np.int8),
+    }  # fmt: skip
+    float32 = TensorProto.FLOAT
+    graph = helper.make_graph(
+        nodes,
+        "symbolic",
+        [helper.make_tensor_value_info("x", float32, ["rows", 5]), helper.make_tensor_value_info("sb", float32, [blocks, 5])],
+        [helper.make_empty_tensor_value_info(n) for n in ("whole", "axis", "block", "back", "dynamic", "ds", "dz", "product")],
+        [numpy_helper.from_array(v, k) for k, v in weights.items()],
+    )
+    proto = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 25)], ir_version=12)
+    path = everport.compile(proto, dims={"rows": (0, None), blocks: (0, None)}, output=tmp_path / "m.everport", opt=1)
+    x = source.standard_normal((rows, 5)).astype(np.float32)
+    scales = source.uniform(0.01, 0.1, (-(-rows // 3), 5)).astype(np.float32)
+    with everport.load(path, threads=1) as model:
+        made = model.run({"x": x, "sb": scales})
+    whole = np.clip(np.rint(x / weights["s"]) + 120, 0, 255)
+    assert np.array_equal(made["whole"], whole)
+    assert np.array_equal(made["axis"].astype(int), np.clip(np.rint(x / weights["sa"]), -8, 7))
+    wide = np.repeat(scales, 3, 0)[:rows]
+    assert np.array_equal(made["block"], np.clip(np.rint(x / wide), -128, 127))
+    assert np.array_equal(made["back"], made["block"].astype(np.float32) * wide)
+    assert np.array_equal(made["product"], (whole.astype(np.int32) - 120) @ weights["w"].astype(np.int32))
+    if rows:
+        low, high = min(0, float(x.min())), max(0, float(x.max()))
+        scale = (np.float32(high) - np.float32(low)) / np.float32(255)
+        zero = np.clip(np.rint(np.float32(-low) / scale), 0, 255)
+        assert (made["ds"], made["dz"]) == (scale, zero)
+        assert np.array_equal(made["dynamic"], np.clip(np.rint(x / scale) + zero, 0, 255))
