@@ -146,6 +146,18 @@ def test_bitcasts_and_moves(bits: int, tmp_path: Path) -> None:
             assert equal(made[name], np.ascontiguousarray(wanted).view(t.numpy)), name
 
 
+def test_bitcasts_of_weights(tmp_path: Path) -> None:
+    """Small ones are evaluated at import; large ones are read in place."""
+    for count in (6, 40_000):
+        w = np.arange(count, dtype=np.float32).reshape(2, -1)
+        nodes = [helper.make_node("BitCast", ["w"], ["v"], to=TensorProto.INT32), helper.make_node("Add", ["v", "x"], ["y"])]
+        proto = built(nodes, {"x": np.ones(1, np.int32)}, {"y": np.int32, "v": np.int32}, 26)
+        proto.graph.initializer.append(numpy_helper.from_array(w, "w"))
+        with everport.load(everport.compile(proto, output=tmp_path / f"{count}.everport")) as model:
+            made = model.run({"x": np.ones(1, np.int32)})
+        assert np.array_equal(made["v"], w.view(np.int32)) and np.array_equal(made["y"], w.view(np.int32) + 1)
+
+
 def test_bitcasts_between_sizes_are_refused(tmp_path: Path) -> None:
     for source, to in (("f32", "i64"), ("i8", "i4"), ("f16", "u8")):
         x = np.zeros(4, dtype(source).numpy)
@@ -155,15 +167,19 @@ def test_bitcasts_between_sizes_are_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("t", [t for t in TYPES if t.bits < 8], ids=str)
-@pytest.mark.parametrize("external", [False, True])
-def test_packed_weights(t: DType, external: bool, tmp_path: Path) -> None:
+@pytest.mark.parametrize("where", ["raw", "field", "external"])
+def test_packed_weights(t: DType, where: str, tmp_path: Path) -> None:
     values = np.random.default_rng(t.bits).integers(0, 1 << t.bits, (3, 5), dtype=np.uint8).view(t.numpy)
     proto = built([helper.make_node("Cast", ["w"], ["y"], to=TensorProto.FLOAT)], {}, {"y": np.float32}, 28)
-    proto.graph.initializer.append(numpy_helper.from_array(values, "w"))
-    if external:
+    if where == "field":  # int32_data
+        proto.graph.initializer.append(helper.make_tensor("w", code(t), values.shape, values.astype(np.float32).ravel().tolist()))
+        assert not proto.graph.initializer[0].HasField("raw_data")
+    else:
+        proto.graph.initializer.append(numpy_helper.from_array(values, "w"))
+    if where == "external":
         onnx.save(proto, tmp_path / "m.onnx", save_as_external_data=True, size_threshold=0, location="w.bin")
         assert (tmp_path / "w.bin").stat().st_size == (15 * t.bits + 7) // 8
-    with everport.load(everport.compile(tmp_path / "m.onnx" if external else proto, output=tmp_path / "m.everport")) as model:
+    with everport.load(everport.compile(tmp_path / "m.onnx" if where == "external" else proto, output=tmp_path / "m.everport")) as model:
         assert equal(model(), values.astype(np.float32))
 
 
