@@ -79,8 +79,18 @@ def _arg(op: str) -> Converter:
 
 def _scan(op: str) -> Converter:
     def convert(ctx: NodeContext) -> Result:
-        axis = normalize_axis(ctx.int_list(1, f"the axis of {op}")[0], ctx.info(0).rank)
-        return ctx.emit(op, ctx.required(0), axis=axis, exclusive=ctx.attr("exclusive", 0), reverse=ctx.attr("reverse", 0))
+        x, rank = ctx.required(0), ctx.info(0).rank
+        how = {"exclusive": ctx.attr("exclusive", 0), "reverse": ctx.attr("reverse", 0)}
+        if ctx.shape_value(1) is not None:
+            axis = normalize_axis(ctx.int_list(1, f"the axis of {op}")[0], rank)
+            return ctx.emit(op, x, axis=axis, **how)
+        # The axis is data: the sums along every axis, of which the given one is chosen.
+        axis_value = ctx.emit("reshape", ctx.required(1), shape=())
+        result = ctx.emit(op, x, axis=0, **how)
+        for axis in range(1, rank):
+            chosen = [ctx.emit("equal", axis_value, ctx.constant(a, ctx.info(1).dtype)) for a in (axis, axis - rank)]
+            result = ctx.emit("where", ctx.emit("logical_or", *chosen), ctx.emit(op, x, axis=axis, **how), result)
+        return result
 
     return convert
 
@@ -137,10 +147,32 @@ def per_channel(ctx: NodeContext, v: RelaxExpr, rank: int) -> RelaxExpr:
 
 
 def _batch_norm(ctx: NodeContext) -> Result:
-    x, rank = ctx.required(0), ctx.info(0).rank
-    if ctx.attr("training_mode", 0) or (ctx.opset < 14 and ctx.num_outputs() > 1):
-        raise ctx.unsupported("batch normalization in training mode")
-    scale, bias, mean, variance = (ctx.required(k) for k in range(1, 5))
+    if ctx.opset < 14 and ctx.num_outputs() > 1:
+        raise ctx.unsupported("batch normalization in training mode before opset 14")
+    if not ctx.attr("training_mode", 0):
+        return _batch_normalized(ctx, ctx.required(3), ctx.required(4))
+    mean, variance = _batch_statistics(ctx)
+    momentum = ctx.attr("momentum", 0.9)
+    running = []
+    for k, current in ((3, mean), (4, variance)):
+        before = ctx.required(k)
+        kept = ctx.emit("multiply", before, like(ctx, momentum, before))
+        current = as_dtype(ctx, current, ctx.info(k).dtype.name)
+        running.append(ctx.emit("add", kept, ctx.emit("multiply", current, like(ctx, 1 - momentum, before))))
+    return [_batch_normalized(ctx, mean, variance), *running]
+
+
+def _batch_statistics(ctx: NodeContext) -> tuple[RelaxExpr, RelaxExpr]:
+    """Mean and (biased) variance of each channel, in 32 bits or more."""
+    x = ctx.required(0) if ctx.info(0).dtype.bits >= 32 else as_dtype(ctx, ctx.required(0), "f32")
+    axes = tuple(k for k in range(ctx.info(0).rank) if k != 1)
+    centred = ctx.emit("subtract", x, ctx.emit("reduce_mean", x, axes=axes, keepdims=1))
+    variance = ctx.emit("reduce_mean", ctx.emit("multiply", centred, centred), axes=axes, keepdims=0)
+    return ctx.emit("reduce_mean", x, axes=axes, keepdims=0), variance
+
+
+def _batch_normalized(ctx: NodeContext, mean: RelaxExpr, variance: RelaxExpr) -> RelaxExpr:
+    x, rank, scale, bias = ctx.required(0), ctx.info(0).rank, ctx.required(1), ctx.required(2)
     t = ctx.info(0).dtype.name
     inner = as_dtype(ctx, variance, t)
     inverse = ctx.emit("rsqrt", ctx.emit("add", inner, like(ctx, ctx.attr("epsilon", 1e-5))))

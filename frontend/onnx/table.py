@@ -8,6 +8,7 @@ from everport.frontend.onnx.nn import NN
 from everport.frontend.onnx.quantize import QUANTIZE
 from everport.frontend.onnx.reduce import REDUCE
 from everport.frontend.onnx.shape import SHAPE
+from everport.frontend.onnx.training import TRAINING
 from everport.frontend.onnx.unary import UNARY
 
 STANDARD: Rows = {
@@ -19,7 +20,7 @@ STANDARD: Rows = {
     **QUANTIZE,
 }
 
-CONVERTERS: dict[str, Rows] = {"": STANDARD}
+CONVERTERS: dict[str, Rows] = {"": STANDARD, "ai.onnx.preview.training": TRAINING}
 
 
 def find_converter(domain: str, op: str, opset: int) -> Converter | None:
