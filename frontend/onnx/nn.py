@@ -307,6 +307,16 @@ def _scaled(ctx: NodeContext, extent: Expr, scale: float) -> Expr:
     raise ctx.unsupported("a fractional scale of a symbolic dimension")
 
 
+def _grid_sample(ctx: NodeContext) -> Result:
+    old_names = {"bilinear": "linear", "bicubic": "cubic"}
+    mode = ctx.attr("mode", "linear")
+    mode = old_names.get(mode, mode)
+    padding, align = ctx.attr("padding_mode", "zeros"), ctx.attr("align_corners", 0)
+    if mode not in ("nearest", "linear", "cubic") or padding not in ("zeros", "border", "reflection"):
+        raise ctx.unsupported(f"the mode {mode!r} with padding {padding!r}")
+    return ctx.emit("grid_sample", ctx.required(0), ctx.required(1), mode=mode, padding=padding, align_corners=align)
+
+
 NN: Rows = {
     "Conv": [(1, _conv)],
     "ConvTranspose": [(1, _conv_transpose)],
@@ -321,4 +331,5 @@ NN: Rows = {
     "Einsum": [(12, _einsum)],
     "Resize": [(10, _resize)],
     "Upsample": [(7, _resize)],
+    "GridSample": [(16, _grid_sample)],
 }

@@ -3,6 +3,7 @@
 from everport.relax.op.base import FusionKind, InferContext, OpDef
 from everport.relax.op.binary import BINARY_OPS
 from everport.relax.op.conv import CONV_OPS
+from everport.relax.op.grid_sample import GRID_SAMPLE_OPS
 from everport.relax.op.index import INDEX_OPS
 from everport.relax.op.matmul import MATMUL_OPS
 from everport.relax.op.normalize import NORMALIZE_OPS
@@ -24,6 +25,7 @@ OPS: dict[str, OpDef] = {
     **CONV_OPS,
     **POOL_OPS,
     **RESIZE_OPS,
+    **GRID_SAMPLE_OPS,
     **SHAPE_TENSOR_OPS,
 }
 
