@@ -281,6 +281,10 @@ class GraphImporter:
             if value.data.size > MAX_ELEMENTS or value.data.dtype.kind not in "iub":
                 return None
             return objects(value.data)
+        info = value.info
+        if isinstance(info, TensorInfo) and info.dtype.is_int and any(as_int(d) == 0 for d in info.shape):
+            shape = info.static_shape()
+            return None if shape is None else np.empty(shape, dtype=object)  # no elements: nothing is left to know
         return self.known.get(value)
 
     def _constant_if(self, inputs: list[RelaxExpr | None], attrs: dict[str, Any], node: onnx.NodeProto) -> bool:

@@ -8,6 +8,7 @@ from everport.frontend.onnx.nn import NN
 from everport.frontend.onnx.quantize import QUANTIZE
 from everport.frontend.onnx.reduce import REDUCE
 from everport.frontend.onnx.shape import SHAPE
+from everport.frontend.onnx.signal import SIGNAL
 from everport.frontend.onnx.training import TRAINING
 from everport.frontend.onnx.unary import UNARY
 
@@ -18,6 +19,7 @@ STANDARD: Rows = {
     **SHAPE,
     **NN,
     **QUANTIZE,
+    **SIGNAL,
 }
 
 CONVERTERS: dict[str, Rows] = {"": STANDARD, "ai.onnx.preview.training": TRAINING}
