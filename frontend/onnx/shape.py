@@ -223,6 +223,31 @@ def _scatter_nd(ctx: NodeContext) -> Result:
     return ctx.emit("scatter_nd", *args, depth=_depth(ctx), reduction=ctx.attr("reduction", "none"))
 
 
+def _tensor_scatter(ctx: NodeContext) -> Result:
+    """A cache with rows replaced from write_indices[batch] on: each place of the cache takes from the update or stays."""
+    cache, update, shape, rank = ctx.required(0), ctx.required(1), ctx.info(0).shape, ctx.info(0).rank
+    axis = normalize_axis(ctx.attr("axis", -2), rank)
+    mode = ctx.attr("mode", "linear")
+    if axis == 0 or mode not in ("linear", "circular"):
+        raise ctx.unsupported(f"a cache update along axis {axis} in mode {mode!r}")
+    length, written = shape[axis], ctx.info(1).shape[axis]
+    if as_int(written) == 0:
+        return cache
+    along = tuple(length if k == axis else Const(1) for k in range(rank))
+    place = ctx.emit("reshape", ctx.emit("iota", start=Const(0), step=1, count=length, dtype="i64"), shape=along)
+    if ctx.input(2) is not None:
+        first = as_dtype(ctx, ctx.required(2), "i64")
+        first = ctx.emit("reshape", first, shape=(shape[0], *(Const(1) for _ in range(rank - 1))))
+        place = ctx.emit("subtract", place, first)
+    if mode == "circular":
+        place = ctx.emit("mod", place, ctx.emit("shape_tensor", values=(length,), dims=(), dtype="i64"))
+    end = ctx.emit("shape_tensor", values=(written,), dims=(), dtype="i64")
+    zero = ctx.constant(0, "i64")
+    inside = ctx.emit("logical_and", ctx.emit("greater_equal", place, zero), ctx.emit("less", place, end))
+    row = ctx.emit("broadcast_to", ctx.emit("where", inside, place, zero), shape=shape)
+    return ctx.emit("where", inside, ctx.emit("gather_elements", update, row, axis=axis), cache)
+
+
 def _one_hot(ctx: NodeContext) -> Result:
     index = ctx.required(0)
     depth = ctx.const_value(1)
@@ -357,6 +382,7 @@ SHAPE: Rows = {
     "Scatter": [(9, _scatter_elements)],
     "ScatterElements": [(11, _scatter_elements)],
     "ScatterND": [(11, _scatter_nd)],
+    "TensorScatter": [(24, _tensor_scatter)],
     "OneHot": [(9, _one_hot)],
     "Shape": [(1, _shape)],
     "Size": [(1, _shape)],

@@ -9,6 +9,7 @@ from everport.frontend.onnx.quantize import QUANTIZE
 from everport.frontend.onnx.reduce import REDUCE
 from everport.frontend.onnx.shape import SHAPE
 from everport.frontend.onnx.signal import SIGNAL
+from everport.frontend.onnx.text import TEXT
 from everport.frontend.onnx.training import TRAINING
 from everport.frontend.onnx.unary import UNARY
 
@@ -20,6 +21,7 @@ STANDARD: Rows = {
     **NN,
     **QUANTIZE,
     **SIGNAL,
+    **TEXT,
 }
 
 CONVERTERS: dict[str, Rows] = {"": STANDARD, "ai.onnx.preview.training": TRAINING}
