@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from everport.frontend.onnx.binary import BINARY
 from everport.frontend.onnx.context import Converter, Rows
+from everport.frontend.onnx.ml import ML
 from everport.frontend.onnx.nn import NN
 from everport.frontend.onnx.quantize import QUANTIZE
 from everport.frontend.onnx.reduce import REDUCE
@@ -24,7 +25,7 @@ STANDARD: Rows = {
     **TEXT,
 }
 
-CONVERTERS: dict[str, Rows] = {"": STANDARD, "ai.onnx.preview.training": TRAINING}
+CONVERTERS: dict[str, Rows] = {"": STANDARD, "ai.onnx.ml": ML, "ai.onnx.preview.training": TRAINING}
 
 
 def find_converter(domain: str, op: str, opset: int) -> Converter | None:
