@@ -7,6 +7,7 @@ from everport.frontend.onnx.context import Converter, Rows
 from everport.frontend.onnx.ml import ML
 from everport.frontend.onnx.nn import NN
 from everport.frontend.onnx.quantize import QUANTIZE
+from everport.frontend.onnx.recurrent import RECURRENT
 from everport.frontend.onnx.reduce import REDUCE
 from everport.frontend.onnx.shape import SHAPE
 from everport.frontend.onnx.signal import SIGNAL
@@ -21,6 +22,7 @@ STANDARD: Rows = {
     **SHAPE,
     **NN,
     **QUANTIZE,
+    **RECURRENT,
     **SIGNAL,
     **TEXT,
 }
