@@ -5,6 +5,7 @@ from __future__ import annotations
 import onnx
 import pytest
 from ops.node_suite import cases, expectations, expected_version, run_named
+from ops.operators_page import PAGE, page
 
 PARTS = 40
 same_onnx = pytest.mark.skipif(onnx.__version__ != expected_version(), reason=f"the expectations are of onnx {expected_version()}")
@@ -28,3 +29,9 @@ def test_ends(part: int) -> None:
     ends = run_named(list(wanted))
     differing = [f"{n}: {ends[n]}\n    expected {e}" for n, e in wanted.items() if ends[n] != e]
     assert not differing, "\n".join(differing)
+
+
+@same_onnx
+def test_the_page_of_operators_is_current() -> None:
+    """Else run `python tests/ops/operators_page.py`."""
+    assert PAGE.read_text() == page()
