@@ -14,6 +14,7 @@ from everport.frontend.onnx.signal import SIGNAL
 from everport.frontend.onnx.text import TEXT
 from everport.frontend.onnx.training import TRAINING
 from everport.frontend.onnx.unary import UNARY
+from everport.frontend.onnx.vision import VISION
 
 STANDARD: Rows = {
     **UNARY,
@@ -25,6 +26,7 @@ STANDARD: Rows = {
     **RECURRENT,
     **SIGNAL,
     **TEXT,
+    **VISION,
 }
 
 CONVERTERS: dict[str, Rows] = {"": STANDARD, "ai.onnx.ml": ML, "ai.onnx.preview.training": TRAINING}
