@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import numpy as np
 import onnx
 
-from everport.ir.errors import UnsupportedError
+from everport.ir.errors import CompileError, UnsupportedError
 from everport.ir.span import Span
 from everport.relax.expr import Constant, RelaxExpr
 from everport.relax.struct_info import TensorInfo
@@ -21,6 +21,12 @@ if TYPE_CHECKING:
 Result: TypeAlias = "RelaxExpr | Sequence[RelaxExpr | None]"
 Converter: TypeAlias = "Callable[[NodeContext], Result]"
 Rows: TypeAlias = "dict[str, list[tuple[int, Converter]]]"
+
+
+def tensor_info(x: RelaxExpr) -> TensorInfo:
+    """The struct info of a value that is a tensor."""
+    assert isinstance(x.info, TensorInfo)
+    return x.info
 
 
 @dataclass(slots=True)
@@ -102,6 +108,19 @@ class NodeContext:
         if known is None or any(isinstance(v, Expr) for v in np.ravel(known)):
             raise self.unsupported(f"{what} must be a compile-time constant")
         return [int(v) for v in np.ravel(known)]
+
+    def shape_scalar(self, k: int, what: str) -> Expr:
+        """The one element of an integer input as an expression; errors as `shape_list`, and if it is not one element."""
+        return self._single(self.shape_list(k, what), what)
+
+    def int_scalar(self, k: int, what: str) -> int:
+        """The one element of an integer input as an int; errors as `int_list`, and if it is not one element."""
+        return self._single(self.int_list(k, what), what)
+
+    def _single(self, values: list[Any], what: str) -> Any:
+        if len(values) != 1:
+            raise CompileError(f"{what} must be one number, not {len(values)}", span=self.span)
+        return values[0]
 
     def unsupported(self, reason: str) -> UnsupportedError:
         """An error to raise; the importer collects the errors of all nodes into one."""

@@ -183,6 +183,7 @@ class GraphImporter:
         inputs = [self.values[i] for i in node.input]
         attrs = {a.name: self._attribute(a) for a in node.attribute}
         opset = self.opsets.get(domain)
+        self._check_attributes(node, domain, opset or 1, span)
         if opset is None and (domain, node.op_type) not in self.functions:
             raise CompileError(f"{self.label}: the model imports no operator set for domain {domain!r}", span=span)
         if domain == "" and self._symbolic(node, inputs, attrs, opset or 1):
@@ -206,6 +207,20 @@ class GraphImporter:
             if position >= len(outputs) or outputs[position] is None:
                 raise UnsupportedError(f"output {position} ({name!r}) is not provided", span=span)
             self.values[name] = outputs[position]
+
+    def _check_attributes(self, node: onnx.NodeProto, domain: str, opset: int, span: Span) -> None:
+        """A CompileError where an attribute that the standard requires is missing, or one is not of the type it requires."""
+        if (domain, node.op_type) in self.functions or not onnx.defs.has(node.op_type, opset, domain):
+            return
+        given = {a.name: a for a in node.attribute}
+        for name, attribute in onnx.defs.get_schema(node.op_type, opset, domain).attributes.items():
+            if name not in given:
+                if attribute.required:
+                    raise CompileError(f"the attribute {name!r} is missing", span=span)
+            elif given[name].type != attribute.type.value:
+                types = AttributeProto.AttributeType
+                wanted, found = types.Name(attribute.type.value), types.Name(given[name].type)
+                raise CompileError(f"the attribute {name!r} must be of type {wanted}, not {found}", span=span)
 
     def _missing(self, domain: str, op: str, opset: int | None) -> str:
         where = f"domain {domain!r}" if domain else f"opset {opset}"
@@ -282,9 +297,8 @@ class GraphImporter:
                 return None
             return objects(value.data)
         info = value.info
-        if isinstance(info, TensorInfo) and info.dtype.is_int and any(as_int(d) == 0 for d in info.shape):
-            shape = info.static_shape()
-            return None if shape is None else np.empty(shape, dtype=object)  # no elements: nothing is left to know
+        if isinstance(info, TensorInfo) and info.dtype.is_int and info.static_shape() == (0,):
+            return np.empty(0, dtype=object)  # no elements: nothing is left to know
         return self.known.get(value)
 
     def _constant_if(self, inputs: list[RelaxExpr | None], attrs: dict[str, Any], node: onnx.NodeProto) -> bool:

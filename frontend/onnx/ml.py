@@ -5,17 +5,11 @@ from __future__ import annotations
 import numpy as np
 
 from everport.frontend.onnx.binary import as_dtype
-from everport.frontend.onnx.context import NodeContext, Result, Rows
+from everport.frontend.onnx.context import NodeContext, Result, Rows, tensor_info
 from everport.frontend.onnx.unary import like
 from everport.relax.expr import RelaxExpr
 from everport.relax.op.base import normalize_axis
-from everport.relax.struct_info import TensorInfo
 from everport.tir.expr import Const, as_int
-
-
-def _shape(x: RelaxExpr) -> tuple:
-    assert isinstance(x.info, TensorInfo)
-    return x.info.shape
 
 
 def _floats(ctx: NodeContext) -> RelaxExpr:
@@ -26,17 +20,17 @@ def _floats(ctx: NodeContext) -> RelaxExpr:
 def _per_feature(ctx: NodeContext, name: str, x: RelaxExpr) -> RelaxExpr:
     """An attribute with one value, or one for each element of x's last axis, in x's type."""
     values = np.asarray(ctx.attr(name, []))
-    features = as_int(_shape(x)[-1]) if _shape(x) else 1
-    if len(values) != 1 and len(values) != features:
-        raise ctx.unsupported(f"{len(values)} values of {name} for {features if features is not None else _shape(x)[-1]} features")
-    return ctx.constant(values.astype(x.info.dtype.numpy))  # type: ignore[attr-defined]
+    features = tensor_info(x).shape[-1] if tensor_info(x).rank else Const(1)
+    if len(values) not in (1, as_int(features)):
+        raise ctx.unsupported(f"{len(values)} values of {name} for {features} features")
+    return ctx.constant(values, tensor_info(x).dtype)
 
 
 def _array_feature_extractor(ctx: NodeContext) -> Result:
     x, rank = ctx.required(0), ctx.info(0).rank
     chosen = ctx.emit("reshape", ctx.required(1), shape=(ctx.info(1).numel(),))
     y = ctx.emit("gather", x, chosen, axis=normalize_axis(-1, rank))
-    return y if rank > 1 else ctx.emit("reshape", y, shape=(Const(1), *_shape(y)))
+    return y if rank > 1 else ctx.emit("reshape", y, shape=(Const(1), *tensor_info(y).shape))
 
 
 def _binarizer(ctx: NodeContext) -> Result:
@@ -84,14 +78,14 @@ def _one_hot_encoder(ctx: NodeContext) -> Result:
     if not ctx.attr("zeros", 1):
         raise ctx.unsupported("a one-hot encoder that fails on unknown categories")
     x = as_dtype(ctx, ctx.required(0), "i64")
-    wide = ctx.emit("reshape", x, shape=(*_shape(x), Const(1)))
+    wide = ctx.emit("reshape", x, shape=(*tensor_info(x).shape, Const(1)))
     return as_dtype(ctx, ctx.emit("equal", wide, ctx.constant(np.asarray(ctx.attr("cats_int64s", []), np.int64))), "f32")
 
 
 def _linear_regressor(ctx: NodeContext) -> Result:
     targets, transform = ctx.attr("targets", 1), ctx.attr("post_transform", "NONE")
     coefficients = np.asarray(ctx.attr("coefficients", []), np.float32)
-    if ctx.info(0).rank != 2 or len(coefficients) % targets:
+    if ctx.info(0).rank != 2 or targets < 1 or len(coefficients) % targets:
         raise ctx.unsupported(f"{len(coefficients)} coefficients of {targets} targets for {ctx.info(0)}")
     y = ctx.emit("matmul", as_dtype(ctx, ctx.required(0), "f32"), ctx.constant(np.ascontiguousarray(coefficients.reshape(targets, -1).T)))
     if ctx.attr("intercepts"):

@@ -11,21 +11,14 @@ from dataclasses import dataclass
 import numpy as np
 
 from everport.frontend.onnx.binary import as_dtype
-from everport.frontend.onnx.context import Converter, NodeContext, Result, Rows
+from everport.frontend.onnx.context import Converter, NodeContext, Result, Rows, tensor_info
 from everport.frontend.onnx.shape import sliced
+from everport.frontend.onnx.unary import ACTIVATIONS
 from everport.relax.expr import RelaxExpr
-from everport.relax.struct_info import TensorInfo
 from everport.tir.expr import Const, Expr, as_int
 
 LONGEST = 128
 Activation = Callable[[RelaxExpr], RelaxExpr]
-
-# Parameters of activations where the node gives none: alpha, beta (None: it takes none).
-DEFAULTS: dict[str, tuple[float | None, float | None]] = {
-    "relu": (None, None), "tanh": (None, None), "sigmoid": (None, None), "softsign": (None, None), "softplus": (None, None),
-    "affine": (1.0, 0.0), "leakyrelu": (0.01, None), "thresholdedrelu": (1.0, None), "scaledtanh": (1.0, 1.0),
-    "hardsigmoid": (0.2, 0.5), "elu": (1.0, None),
-}  # fmt: skip
 
 
 class _Maths:
@@ -39,51 +32,19 @@ class _Maths:
         values = [self.ctx.constant(np.asarray(a).astype(self.dtype)) if isinstance(a, (int, float)) else a for a in args]
         return self.ctx.emit(op, *values)
 
-    def activation(self, name: str, alpha: float | None, beta: float | None) -> Activation:
-        """The function of that name; its parameters where it takes any."""
 
-        def apply(x: RelaxExpr) -> RelaxExpr:
-            match name:
-                case "relu" | "tanh" | "sigmoid":
-                    return self(name, x)
-                case "softsign":
-                    return self("divide", x, self("add", 1, self("abs", x)))
-                case "softplus":  # max(x, 0) + log(1 + exp(-|x|)): no overflow
-                    small = self("exp", self("subtract", 0, self("abs", x)))
-                    return self("add", self("maximum", x, 0), self("log", self("add", 1, small)))
-                case "affine":
-                    return self("add", self("multiply", alpha, x), beta)  # type: ignore[arg-type]
-                case "leakyrelu":
-                    return self("where", self("less", x, 0), self("multiply", alpha, x), x)  # type: ignore[arg-type]
-                case "thresholdedrelu":
-                    return self("where", self("greater", x, alpha), x, 0)  # type: ignore[arg-type]
-                case "scaledtanh":
-                    return self("multiply", alpha, self("tanh", self("multiply", beta, x)))  # type: ignore[arg-type]
-                case "hardsigmoid":
-                    line = self("add", self("multiply", alpha, x), beta)  # type: ignore[arg-type]
-                    return self("maximum", self("minimum", line, 1), 0)
-            below = self("multiply", alpha, self("subtract", self("exp", self("minimum", x, 0)), 1))  # type: ignore[arg-type]
-            return self("where", self("less", x, 0), below, x)
-
-        return apply
-
-
-def _activations(ctx: NodeContext, maths: _Maths, default: list[str], directions: int) -> list[list[Activation]]:
-    """One list a direction. The node's parameters go in order to the functions that take one."""
-    names = [n.lower() for n in ctx.attr("activations") or default * directions]
-    if len(names) != len(default) * directions or any(n not in DEFAULTS for n in names):
-        raise ctx.unsupported(f"the activations {', '.join(ctx.attr('activations', []))} for {directions} direction(s)")
-    alphas, betas = list(ctx.attr("activation_alpha") or []), list(ctx.attr("activation_beta") or [])
-    made = []
+def _activations(ctx: NodeContext, default: list[str], directions: int) -> list[list[Activation]]:
+    """One list a direction. The node's parameters go in order to the functions that take one; case does not count."""
+    known = {n.lower(): pair for n, pair in ACTIVATIONS.items()}
+    names = ctx.attr("activations") or default * directions
+    if len(names) != len(default) * directions or any(n.lower() not in known for n in names):
+        raise ctx.unsupported(f"the activations {', '.join(names)} for {directions} direction(s)")
+    given = {p: list(ctx.attr(f"activation_{p}") or []) for p in ("alpha", "beta")}
+    made: list[Activation] = []
     for n in names:
-        alpha, beta = DEFAULTS[n]
-        made.append(
-            maths.activation(
-                n,
-                alphas.pop(0) if alpha is not None and alphas else alpha,
-                betas.pop(0) if beta is not None and betas else beta,
-            )
-        )
+        function, defaults = known[n.lower()]
+        chosen = [given[p].pop(0) if given[p] else v for p, v in defaults.items()]
+        made.append(lambda x, function=function, chosen=chosen: function(ctx, x, *chosen))
     return [made[k * len(default) : (k + 1) * len(default)] for k in range(directions)]
 
 
@@ -109,19 +70,23 @@ class _Layer:
             x = self.maths("maximum", self.maths("minimum", x, self.clip), -self.clip)
         return self.activations[k](x)
 
-    def state_part(self, h: RelaxExpr) -> RelaxExpr:
-        product = self.maths("matmul", h, self.weights)
-        return product if self.state_bias is None else self.maths("add", product, self.state_bias)
+    def state_part(self, h: RelaxExpr, first: int, stop: int) -> RelaxExpr:
+        """What the state adds to gates `first` to `stop`: (batch, (stop - first) * hidden)."""
+        start, end = Const(first * self.hidden), Const(stop * self.hidden)
+        product = self.maths("matmul", h, sliced(self.maths.ctx, self.weights, 1, start, end))
+        if self.state_bias is None:
+            return product
+        return self.maths("add", product, sliced(self.maths.ctx, self.state_bias, 0, start, end))
 
 
 def _rnn_step(layer: _Layer, x: RelaxExpr, states: list[RelaxExpr]) -> list[RelaxExpr]:
-    return [layer.act(0, layer.maths("add", x, layer.state_part(states[0])))]
+    return [layer.act(0, layer.maths("add", x, layer.state_part(states[0], 0, 1)))]
 
 
 def _lstm_step(layer: _Layer, x: RelaxExpr, states: list[RelaxExpr]) -> list[RelaxExpr]:
     """Gates in the order input, output, forget, cell; peepholes input, output, forget."""
     m, (h, c) = layer.maths, states
-    gates = m("add", x, layer.state_part(h))
+    gates = m("add", x, layer.state_part(h, 0, 4))
     parts = [layer.gate(gates, k) for k in range(4)]
 
     def peeped(k: int, cell: RelaxExpr) -> RelaxExpr:
@@ -137,21 +102,14 @@ def _lstm_step(layer: _Layer, x: RelaxExpr, states: list[RelaxExpr]) -> list[Rel
 def _gru_step(layer: _Layer, x: RelaxExpr, states: list[RelaxExpr]) -> list[RelaxExpr]:
     """Gates in the order update, reset, hidden."""
     m, h = layer.maths, states[0]
-    state = layer.state_part(h)
+    state = layer.state_part(h, 0, 2)
     z, r = (layer.act(0, m("add", layer.gate(x, k), layer.gate(state, k))) for k in (0, 1))
     if m.ctx.attr("linear_before_reset", 0):
-        inner = m("multiply", r, layer.gate(state, 2))
+        inner = m("multiply", r, layer.state_part(h, 2, 3))
     else:
-        inner = m("matmul", m("multiply", r, h), layer.gate(layer.weights, 2))
-        if layer.state_bias is not None:
-            inner = m("add", inner, sliced(m.ctx, layer.state_bias, 0, Const(2 * layer.hidden), Const(3 * layer.hidden)))
+        inner = layer.state_part(m("multiply", r, h), 2, 3)
     new = layer.act(1, m("add", layer.gate(x, 2), inner))
     return [m("add", m("multiply", m("subtract", 1, z), new), m("multiply", z, h))]
-
-
-def _shape(x: RelaxExpr) -> tuple[Expr, ...]:
-    assert isinstance(x.info, TensorInfo)
-    return x.info.shape
 
 
 def _recurrent(step: Callable, gates: int, default: list[str], num_states: int) -> Converter:
@@ -164,13 +122,15 @@ def _recurrent(step: Callable, gates: int, default: list[str], num_states: int) 
         x = ctx.required(0)
         if batch_first:
             x = ctx.emit("transpose", x, axes=(1, 0, 2))
-        length, batch, width = _shape(x)
-        steps, hidden = as_int(length), as_int(_shape(ctx.required(2))[-1])
-        if steps is None or steps > LONGEST:
-            raise ctx.unsupported(f"a recurrent layer of {length} steps (a known number of at most {LONGEST} is supported)")
+        length, batch, width = tensor_info(x).shape
+        steps, hidden = as_int(length), as_int(tensor_info(ctx.required(2)).shape[-1])
+        if steps is None:
+            raise ctx.unsupported(f"the number of steps of a recurrent layer must be known at compile time; here it is {length}, which --dim can fix")
+        if steps > LONGEST:
+            raise ctx.unsupported(f"a recurrent layer of {steps} steps; at most {LONGEST} are supported")
         if hidden is None:
             raise ctx.unsupported("a recurrent layer whose width is not known at compile time")
-        chosen = _activations(ctx, maths, default, directions)
+        chosen = _activations(ctx, default, directions)
         state_shape = (batch, Const(hidden))
         zeros = ctx.emit("full", ctx.constant(np.zeros((), maths.dtype)), shape=state_shape)
         active = None
@@ -183,12 +143,12 @@ def _recurrent(step: Callable, gates: int, default: list[str], num_states: int) 
             value = ctx.input(k)
             if value is None:
                 return None
-            row = ctx.emit("reshape", sliced(ctx, value, 0, Const(d), Const(d + 1)), shape=_shape(value)[1:])
+            row = ctx.emit("reshape", sliced(ctx, value, 0, Const(d), Const(d + 1)), shape=tensor_info(value).shape[1:])
             return sliced(ctx, row, 0, Const(first), Const(stop))
 
         def matrix(k: int, d: int) -> RelaxExpr:
             value = ctx.required(k)
-            one = ctx.emit("reshape", sliced(ctx, value, 0, Const(d), Const(d + 1)), shape=_shape(value)[1:])
+            one = ctx.emit("reshape", sliced(ctx, value, 0, Const(d), Const(d + 1)), shape=tensor_info(value).shape[1:])
             return ctx.emit("transpose", one, axes=(1, 0))
 
         outputs: list[list[RelaxExpr]] = []
@@ -199,7 +159,7 @@ def _recurrent(step: Callable, gates: int, default: list[str], num_states: int) 
                 peepholes = [part(7, d, k * hidden, (k + 1) * hidden) for k in range(3)]
             layer = _Layer(
                 maths, hidden, matrix(2, d), part(3, d, 0, gates * hidden), part(3, d, gates * hidden, 2 * gates * hidden),
-                peepholes, chosen[d], ctx.attr("clip"),  # type: ignore[arg-type]
+                peepholes, chosen[d], ctx.attr("clip"),
             )  # fmt: skip
             rows = ctx.emit("reshape", x, shape=(length * batch, width))
             inputs = ctx.emit("matmul", rows, matrix(1, d))
@@ -254,7 +214,7 @@ def _results(
 
 
 RECURRENT: Rows = {
-    "RNN": [(7, _recurrent(_rnn_step, 1, ["tanh"], 1))],
-    "LSTM": [(7, _recurrent(_lstm_step, 4, ["sigmoid", "tanh", "tanh"], 2))],
-    "GRU": [(7, _recurrent(_gru_step, 3, ["sigmoid", "tanh"], 1))],
+    "RNN": [(7, _recurrent(_rnn_step, 1, ["Tanh"], 1))],
+    "LSTM": [(7, _recurrent(_lstm_step, 4, ["Sigmoid", "Tanh", "Tanh"], 2))],
+    "GRU": [(7, _recurrent(_gru_step, 3, ["Sigmoid", "Tanh"], 1))],
 }

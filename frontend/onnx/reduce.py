@@ -82,7 +82,7 @@ def _scan(op: str) -> Converter:
         x, rank = ctx.required(0), ctx.info(0).rank
         how = {"exclusive": ctx.attr("exclusive", 0), "reverse": ctx.attr("reverse", 0)}
         if ctx.shape_value(1) is not None:
-            axis = normalize_axis(ctx.int_list(1, f"the axis of {op}")[0], rank)
+            axis = normalize_axis(ctx.int_scalar(1, f"the axis of {op}"), rank)
             return ctx.emit(op, x, axis=axis, **how)
         # The axis is data: the sums along every axis, of which the given one is chosen.
         axis_value = ctx.emit("reshape", ctx.required(1), shape=())
@@ -166,9 +166,10 @@ def _batch_statistics(ctx: NodeContext) -> tuple[RelaxExpr, RelaxExpr]:
     """Mean and (biased) variance of each channel, in 32 bits or more."""
     x = ctx.required(0) if ctx.info(0).dtype.bits >= 32 else as_dtype(ctx, ctx.required(0), "f32")
     axes = tuple(k for k in range(ctx.info(0).rank) if k != 1)
-    centred = ctx.emit("subtract", x, ctx.emit("reduce_mean", x, axes=axes, keepdims=1))
+    mean = ctx.emit("reduce_mean", x, axes=axes, keepdims=1)
+    centred = ctx.emit("subtract", x, mean)
     variance = ctx.emit("reduce_mean", ctx.emit("multiply", centred, centred), axes=axes, keepdims=0)
-    return ctx.emit("reduce_mean", x, axes=axes, keepdims=0), variance
+    return ctx.emit("reshape", mean, shape=(ctx.info(0).shape[1],)), variance
 
 
 def _batch_normalized(ctx: NodeContext, mean: RelaxExpr, variance: RelaxExpr) -> RelaxExpr:

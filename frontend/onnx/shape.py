@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from everport.frontend.onnx.binary import as_dtype, target_dtype
-from everport.frontend.onnx.context import Converter, NodeContext, Result, Rows
+from everport.frontend.onnx.context import Converter, NodeContext, Result, Rows, tensor_info
 from everport.relax.expr import RelaxExpr
 from everport.relax.op.base import normalize_axis
 from everport.tir.expr import Const, Expr, as_int, const, ge, lt, maximum, minimum, select
@@ -90,7 +90,9 @@ def _concat(ctx: NodeContext) -> Result:
 
 def sliced(ctx: NodeContext, x: RelaxExpr, axis: int, start: Expr, stop: Expr) -> RelaxExpr:
     """x[start:stop] along one axis; both in range."""
-    shape = x.info.shape  # type: ignore[attr-defined]
+    shape = tensor_info(x).shape
+    if as_int(start) == 0 and stop is shape[axis]:
+        return x
     starts = tuple(start if k == axis else Const(0) for k in range(len(shape)))
     stops = tuple(stop if k == axis else d for k, d in enumerate(shape))
     return ctx.emit("slice", x, starts=starts, stops=stops, steps=tuple(1 for _ in shape))
@@ -251,7 +253,7 @@ def _tensor_scatter(ctx: NodeContext) -> Result:
 def _one_hot(ctx: NodeContext) -> Result:
     index = ctx.required(0)
     depth = ctx.const_value(1)
-    known = const(int(depth.reshape(-1)[0])) if depth is not None else ctx.shape_list(1, "the depth of a one-hot")[0]
+    known = const(int(depth.reshape(-1)[0])) if depth is not None else ctx.shape_scalar(1, "the depth of a one-hot")
     rank = ctx.info(0).rank + 1
     if not ctx.info(0).dtype.is_int:
         index = as_dtype(ctx, index, "i64")
@@ -286,7 +288,7 @@ def _range(ctx: NodeContext) -> Result:
         count = max(int(np.ceil((float(limit) - float(start)) / float(step))), 0)
         numbers = (np.asarray(start) + np.arange(count).astype(t.numpy) * np.asarray(step)).astype(t.numpy)
         return ctx.constant(numbers)
-    start, limit, step = (ctx.shape_list(k, "an end of a range")[0] for k in range(3))
+    start, limit, step = (ctx.shape_scalar(k, "an end of a range") for k in range(3))
     stride = as_int(step)
     if stride is None or stride == 0:
         raise ctx.unsupported("a range whose step is no constant")
@@ -301,7 +303,7 @@ def _eye_like(ctx: NodeContext) -> Result:
 
 
 def _trilu(ctx: NodeContext) -> Result:
-    k = ctx.int_list(1, "the diagonal of a triangle")[0] if ctx.input(1) is not None else 0
+    k = ctx.int_scalar(1, "the diagonal of a triangle") if ctx.input(1) is not None else 0
     return ctx.emit("trilu", ctx.required(0), k=k, upper=ctx.attr("upper", 1))
 
 
@@ -332,7 +334,7 @@ def _reverse_sequence(ctx: NodeContext) -> Result:
 
 
 def _topk(ctx: NodeContext) -> Result:
-    k = const(ctx.attr("k")) if ctx.opset < 10 else ctx.shape_list(1, "the k of a top-k")[0]
+    k = const(ctx.attr("k")) if ctx.opset < 10 else ctx.shape_scalar(1, "the k of a top-k")
     axis = normalize_axis(ctx.attr("axis", -1), ctx.info(0).rank)
     return list(ctx.emit_many("topk", ctx.required(0), axis=axis, k=k, largest=ctx.attr("largest", 1)))
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from everport.frontend.onnx.binary import as_dtype
-from everport.frontend.onnx.context import NodeContext, Result, Rows
+from everport.frontend.onnx.context import NodeContext, Result, Rows, tensor_info
 from everport.relax.expr import RelaxExpr
 from everport.tir.expr import Const, Expr, maximum
 
@@ -31,14 +31,12 @@ def _grams(ctx: NodeContext) -> list[tuple[int, np.ndarray, np.ndarray]]:
 
 def _occurrences(ctx: NodeContext, x: RelaxExpr, length: Expr, grams: np.ndarray, stride: int) -> RelaxExpr:
     """How often each n-gram (count, n) occurs in each row of x (rows, length) with items `stride` apart, in f32."""
-    count, n = grams.shape
-    rows = x.info.shape[0]  # type: ignore[attr-defined]
+    n, rows = grams.shape[1], tensor_info(x).shape[0]
     places = ctx.importer.builder.ctx.simplify(maximum(length - (n - 1) * stride, 0))
     first = ctx.emit("reshape", ctx.emit("iota", start=Const(0), step=1, count=places, dtype="i64"), shape=(places, Const(1)))
     windows = ctx.emit("gather", x, ctx.emit("add", first, ctx.constant(np.arange(n)[None] * stride, "i64")), axis=1)
     windows = ctx.emit("reshape", windows, shape=(rows, places, Const(1), Const(n)))
     same = ctx.emit("reduce_all", ctx.emit("equal", windows, ctx.constant(grams)), axes=(3,), keepdims=0)
-    assert count
     return ctx.emit("reduce_sum", as_dtype(ctx, same, "f32"), axes=(1,), keepdims=0)
 
 

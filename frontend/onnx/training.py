@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from everport.frontend.onnx.binary import as_dtype
-from everport.frontend.onnx.context import NodeContext, Result, Rows
+from everport.frontend.onnx.context import NodeContext, Result, Rows, tensor_info
 from everport.frontend.onnx.unary import like
 from everport.relax.expr import RelaxExpr
 
@@ -17,8 +17,8 @@ class _Step:
 
     def __init__(self, ctx: NodeContext, kinds: int) -> None:
         self.ctx = ctx
-        tensors = ctx.inputs[2:]
-        if not tensors or len(tensors) % kinds or any(t is None for t in tensors):
+        tensors = [ctx.required(k) for k in range(2, len(ctx.inputs))]
+        if not tensors or len(tensors) % kinds:
             raise ctx.unsupported(f"the tensors after the rate and the step are not {kinds} groups of one size")
         self.count = len(tensors) // kinds
         self.tensors = tensors
@@ -27,7 +27,7 @@ class _Step:
 
     def group(self, k: int) -> list[RelaxExpr]:
         """The tensors of group `k`: parameters, gradients, then state."""
-        return self.tensors[k * self.count : (k + 1) * self.count]  # type: ignore[return-value]
+        return self.tensors[k * self.count : (k + 1) * self.count]
 
     def __call__(self, op: str, a: Any, b: Any) -> RelaxExpr:
         """A binary operator; a number takes the type of the other argument."""
@@ -42,7 +42,7 @@ class _Step:
 
     def after_first(self, later: RelaxExpr, first: Any) -> RelaxExpr:
         """`later` from the second step on, `first` in the step numbered 0."""
-        zero = self.ctx.constant(0, self.step.info.dtype)  # type: ignore[attr-defined]
+        zero = self.ctx.constant(0, tensor_info(self.step).dtype)
         other = like(self.ctx, first, later) if isinstance(first, (int, float)) else first
         return self.ctx.emit("where", self.ctx.emit("greater", self.step, zero), later, other)
 
@@ -56,7 +56,7 @@ def _adagrad(ctx: NodeContext) -> Result:
         gradient = step.regularized(x, g)
         total = step("add", h, step("multiply", gradient, gradient))
         scale = step("add", ctx.emit("sqrt", total), ctx.attr("epsilon", 1e-6))
-        move = step("divide", step("multiply", as_dtype(ctx, rate, _dtype(x)), gradient), scale)
+        move = step("divide", step("multiply", as_dtype(ctx, rate, tensor_info(x).dtype.name), gradient), scale)
         parameters.append(step("subtract", x, move))
         squares.append(total)
     return [*parameters, *squares]
@@ -73,7 +73,7 @@ def _momentum(ctx: NodeContext) -> Result:
         weight = step.after_first(like(ctx, beta, x), 1)
         velocity = step("add", step("multiply", alpha, v), step("multiply", weight, gradient))
         ahead = step("add", gradient, step("multiply", alpha, velocity)) if mode == "nesterov" else velocity
-        parameters.append(step("subtract", x, step("multiply", as_dtype(ctx, step.rate, _dtype(x)), ahead)))
+        parameters.append(step("subtract", x, step("multiply", as_dtype(ctx, step.rate, tensor_info(x).dtype.name), ahead)))
         velocities.append(velocity)
     return [*parameters, *velocities]
 
@@ -92,15 +92,11 @@ def _adam(ctx: NodeContext) -> Result:
         mean = step("add", step("multiply", alpha, v), step("multiply", 1 - alpha, gradient))
         square = step("add", step("multiply", beta, h), step("multiply", 1 - beta, step("multiply", gradient, gradient)))
         scale = step("add", ctx.emit("sqrt", square), ctx.attr("epsilon", 1e-6))
-        moved = step("subtract", x, step("divide", step("multiply", as_dtype(ctx, rate, _dtype(x)), mean), scale))
+        moved = step("subtract", x, step("divide", step("multiply", as_dtype(ctx, rate, tensor_info(x).dtype.name), mean), scale))
         parameters.append(step("multiply", 1 - post, moved) if post else moved)
         means.append(mean)
         squares.append(square)
     return [*parameters, *means, *squares]
-
-
-def _dtype(x: RelaxExpr) -> str:
-    return x.info.dtype.name  # type: ignore[attr-defined]
 
 
 TRAINING: Rows = {

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
 import numpy as np
 
-from everport.frontend.onnx.context import Converter, NodeContext, Result, Rows
+from everport.frontend.onnx.context import Converter, NodeContext, Result, Rows, tensor_info
 from everport.relax.expr import RelaxExpr
 
 
@@ -21,14 +22,12 @@ def same(op: str) -> Converter:
 
 def like(ctx: NodeContext, value: float, x: RelaxExpr | None = None) -> RelaxExpr:
     """A scalar constant of x's type (default: the first input's)."""
-    info = (x or ctx.required(0)).info
-    return ctx.constant(np.asarray(value).astype(info.dtype.numpy))  # type: ignore[attr-defined]
+    return ctx.constant(np.asarray(value).astype(tensor_info(x or ctx.required(0)).dtype.numpy))
 
 
-def _elu(ctx: NodeContext) -> Result:
-    x = ctx.required(0)
-    inner = ctx.emit("multiply", like(ctx, ctx.attr("alpha", 1.0)), _expm1(ctx, x))
-    return ctx.emit("where", ctx.emit("greater", x, like(ctx, 0)), x, inner)
+def elu(ctx: NodeContext, x: RelaxExpr, alpha: float) -> RelaxExpr:
+    inner = ctx.emit("multiply", like(ctx, alpha, x), _expm1(ctx, x))
+    return ctx.emit("where", ctx.emit("greater", x, like(ctx, 0, x)), x, inner)
 
 
 def _expm1(ctx: NodeContext, x: RelaxExpr) -> RelaxExpr:
@@ -48,10 +47,8 @@ def _celu(ctx: NodeContext) -> Result:
     return ctx.emit("add", ctx.emit("relu", x), ctx.emit("minimum", like(ctx, 0), inner))
 
 
-def _leaky_relu(ctx: NodeContext) -> Result:
-    x = ctx.required(0)
-    scaled = ctx.emit("multiply", x, like(ctx, ctx.attr("alpha", 0.01)))
-    return ctx.emit("where", ctx.emit("less", x, like(ctx, 0)), scaled, x)
+def leaky_relu(ctx: NodeContext, x: RelaxExpr, alpha: float) -> RelaxExpr:
+    return ctx.emit("where", ctx.emit("less", x, like(ctx, 0, x)), ctx.emit("multiply", x, like(ctx, alpha, x)), x)
 
 
 def _prelu(ctx: NodeContext) -> Result:
@@ -59,27 +56,39 @@ def _prelu(ctx: NodeContext) -> Result:
     return ctx.emit("where", ctx.emit("less", x, like(ctx, 0)), ctx.emit("multiply", x, slope), x)
 
 
-def _thresholded_relu(ctx: NodeContext) -> Result:
-    x = ctx.required(0)
-    return ctx.emit("where", ctx.emit("greater", x, like(ctx, ctx.attr("alpha", 1.0))), x, like(ctx, 0))
+def thresholded_relu(ctx: NodeContext, x: RelaxExpr, alpha: float) -> RelaxExpr:
+    return ctx.emit("where", ctx.emit("greater", x, like(ctx, alpha, x)), x, like(ctx, 0, x))
 
 
 def hard_sigmoid(ctx: NodeContext, x: RelaxExpr, alpha: float, beta: float) -> RelaxExpr:
-    line = ctx.emit("add", ctx.emit("multiply", x, like(ctx, alpha)), like(ctx, beta))
-    return ctx.emit("maximum", like(ctx, 0), ctx.emit("minimum", like(ctx, 1), line))
+    line = affine(ctx, x, alpha, beta)
+    return ctx.emit("maximum", like(ctx, 0, x), ctx.emit("minimum", like(ctx, 1, x), line))
 
 
-def _hard_sigmoid(ctx: NodeContext) -> Result:
-    return hard_sigmoid(ctx, ctx.required(0), ctx.attr("alpha", 0.2), ctx.attr("beta", 0.5))
+def affine(ctx: NodeContext, x: RelaxExpr, alpha: float, beta: float) -> RelaxExpr:
+    return ctx.emit("add", ctx.emit("multiply", x, like(ctx, alpha, x)), like(ctx, beta, x))
+
+
+def scaled_tanh(ctx: NodeContext, x: RelaxExpr, alpha: float, beta: float) -> RelaxExpr:
+    return ctx.emit("multiply", like(ctx, alpha, x), ctx.emit("tanh", ctx.emit("multiply", like(ctx, beta, x), x)))
+
+
+def activation(name: str) -> Converter:
+    """The activation of that name on the first input; parameters are attributes."""
+    function, defaults = ACTIVATIONS[name]
+
+    def convert(ctx: NodeContext) -> Result:
+        return function(ctx, ctx.required(0), *(ctx.attr(p, v) for p, v in defaults.items()))
+
+    return convert
 
 
 def _hard_swish(ctx: NodeContext) -> Result:
     return ctx.emit("multiply", ctx.required(0), hard_sigmoid(ctx, ctx.required(0), 1 / 6, 0.5))
 
 
-def _softsign(ctx: NodeContext) -> Result:
-    x = ctx.required(0)
-    return ctx.emit("divide", x, ctx.emit("add", like(ctx, 1), ctx.emit("abs", x)))
+def softsign(ctx: NodeContext, x: RelaxExpr) -> RelaxExpr:
+    return ctx.emit("divide", x, ctx.emit("add", like(ctx, 1, x), ctx.emit("abs", x)))
 
 
 def _mish(ctx: NodeContext) -> Result:
@@ -154,11 +163,30 @@ def _dropout(ctx: NodeContext) -> Result:
     return [x, ctx.emit("full", one, shape=tuple(ctx.info(0).shape))]
 
 
+def _plain(op: str) -> Callable[..., RelaxExpr]:
+    return lambda ctx, x: ctx.emit(op, x)
+
+
+# Activations by the names that recurrent layers use too: the function of a value, and the defaults of its parameters.
+ACTIVATIONS: dict[str, tuple[Callable[..., RelaxExpr], dict[str, float]]] = {
+    "Relu": (_plain("relu"), {}),
+    "Tanh": (_plain("tanh"), {}),
+    "Sigmoid": (_plain("sigmoid"), {}),
+    "Softplus": (_plain("softplus"), {}),
+    "Softsign": (softsign, {}),
+    "Elu": (elu, {"alpha": 1.0}),
+    "LeakyRelu": (leaky_relu, {"alpha": 0.01}),
+    "ThresholdedRelu": (thresholded_relu, {"alpha": 1.0}),
+    "HardSigmoid": (hard_sigmoid, {"alpha": 0.2, "beta": 0.5}),
+    "Affine": (affine, {"alpha": 1.0, "beta": 0.0}),
+    "ScaledTanh": (scaled_tanh, {"alpha": 1.0, "beta": 1.0}),
+}
+
 UNARY: Rows = {
     "Neg": [(1, same("neg"))],
     "Abs": [(1, same("abs"))],
     "Sign": [(9, same("sign"))],
-    "Relu": [(1, same("relu"))],
+    "Relu": [(1, activation("Relu"))],
     "Not": [(1, same("logical_not"))],
     "BitwiseNot": [(18, same("bitwise_not"))],
     "Reciprocal": [(1, same("reciprocal"))],
@@ -173,26 +201,26 @@ UNARY: Rows = {
     "Atan": [(7, same("atan"))],
     "Sinh": [(9, same("sinh"))],
     "Cosh": [(9, same("cosh"))],
-    "Tanh": [(1, same("tanh"))],
+    "Tanh": [(1, activation("Tanh"))],
     "Asinh": [(9, same("asinh"))],
     "Acosh": [(9, same("acosh"))],
     "Atanh": [(9, same("atanh"))],
     "Erf": [(9, same("erf"))],
-    "Sigmoid": [(1, same("sigmoid"))],
+    "Sigmoid": [(1, activation("Sigmoid"))],
     "Floor": [(1, same("floor"))],
     "Ceil": [(1, same("ceil"))],
     "Round": [(11, same("round"))],
     "IsNaN": [(9, same("isnan"))],
     "IsInf": [(10, _isinf)],
-    "Softplus": [(1, same("softplus"))],
-    "Softsign": [(1, _softsign)],
-    "Elu": [(1, _elu)],
+    "Softplus": [(1, activation("Softplus"))],
+    "Softsign": [(1, activation("Softsign"))],
+    "Elu": [(1, activation("Elu"))],
     "Selu": [(1, _selu)],
     "Celu": [(12, _celu)],
-    "LeakyRelu": [(1, _leaky_relu)],
+    "LeakyRelu": [(1, activation("LeakyRelu"))],
     "PRelu": [(7, _prelu)],
-    "ThresholdedRelu": [(10, _thresholded_relu)],
-    "HardSigmoid": [(1, _hard_sigmoid)],
+    "ThresholdedRelu": [(10, activation("ThresholdedRelu"))],
+    "HardSigmoid": [(1, activation("HardSigmoid"))],
     "HardSwish": [(14, _hard_swish)],
     "Mish": [(18, _mish)],
     "Swish": [(24, _swish)],

@@ -5,10 +5,9 @@ from __future__ import annotations
 import numpy as np
 
 from everport.frontend.onnx.binary import as_dtype
-from everport.frontend.onnx.context import NodeContext, Result, Rows
+from everport.frontend.onnx.context import NodeContext, Result, Rows, tensor_info
 from everport.frontend.onnx.shape import sliced
 from everport.relax.expr import RelaxExpr
-from everport.relax.struct_info import TensorInfo
 from everport.tir.expr import Const, Expr
 
 
@@ -59,10 +58,9 @@ def _roi_align(ctx: NodeContext) -> Result:
 
     def spread(v: RelaxExpr, axis: int) -> RelaxExpr:
         """(regions, samples) along one axis of (regions, rows, columns, 1)."""
-        assert isinstance(v.info, TensorInfo)
         inner = [count, Const(1), Const(1), Const(1)]
         if axis:
-            inner[axis] = v.info.shape[1]
+            inner[axis] = tensor_info(v).shape[1]
         return ctx.emit("broadcast_to", ctx.emit("reshape", v, shape=tuple(inner)), shape=shape)
 
     batch = spread(ctx.emit("reshape", as_dtype(ctx, ctx.required(2), "i64"), shape=(count, Const(1))), 0)

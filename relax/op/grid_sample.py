@@ -19,6 +19,7 @@ import numpy as np
 from everport.ir.dtype import DType, f32, f64, i64
 from everport.ir.errors import CompileError
 from everport.relax.op.base import FusionKind, InferContext, OpDef, table
+from everport.relax.op.cubic import window_weights
 from everport.relax.struct_info import StructInfo, TensorInfo
 from everport.tir.buffer import Buffer
 from everport.tir.build import FuncBuilder
@@ -50,16 +51,6 @@ def _infer(ctx: InferContext, infos: Sequence[TensorInfo], attrs: Mapping[str, A
     batch = ctx.unify(x.shape[0], grid.shape[0], "grid_sample: the batches of tensor and grid")
     ctx.unify(grid.shape[-1], const(x.rank - 2), "grid_sample: the last axis of the grid, the number of dimensions")
     return TensorInfo((batch, x.shape[1], *grid.shape[1:-1]), x.dtype)
-
-
-def _near(d: Any) -> Any:
-    """Cubic weight at a distance of at most 1."""
-    return ((A + 2) * d - (A + 3)) * d * d + 1
-
-
-def _far(d: Any) -> Any:
-    """Cubic weight at a distance of 1 to 2."""
-    return ((A * d - 5 * A) * d + 8 * A) * d - 4 * A
 
 
 class _Axis:
@@ -108,8 +99,7 @@ class _Axis:
         u, one = self.at - low, const(1.0, self.t)
         if self.mode == "linear":
             return [(*self.place(first), one - u), (*self.place(first + 1), u)]
-        weights = (_far(u + one), _near(u), _near(one - u), _far(const(2.0, self.t) - u))
-        return [(*self.place(first + (k - 1)), w) for k, w in enumerate(weights)]
+        return [(*self.place(first + (k - 1)), w) for k, w in enumerate(window_weights(u, A))]
 
     def place(self, index: Expr) -> tuple[Expr, Expr]:
         if self.padding == "zeros":
@@ -170,7 +160,7 @@ def _numpy(attrs: Mapping[str, Any], x: np.ndarray, grid: np.ndarray) -> np.ndar
         offsets, weights = {
             "nearest": ((0,), (None,)),
             "linear": ((0, 1), (one - u, u)),
-            "cubic": ((-1, 0, 1, 2), (_far(u + one), _near(u), _near(one - u), _far(2 - u))),
+            "cubic": ((-1, 0, 1, 2), window_weights(u, A)),
         }[mode]
         first = np.nan_to_num(floor).astype(np.int64)
         windows.append([(*_np_place(first + o, d, padding, low, high), w) for o, w in zip(offsets, weights, strict=True)])

@@ -16,6 +16,7 @@ import numpy as np
 
 from everport.ir.dtype import f32, from_numpy, i64
 from everport.relax.op.base import FusionKind, InferContext, OpDef, table
+from everport.relax.op.cubic import window_weights
 from everport.relax.struct_info import StructInfo, TensorInfo
 from everport.tir.buffer import Buffer
 from everport.tir.build import FuncBuilder
@@ -120,15 +121,7 @@ class _Axis:
         low = call("floor", x)
         t = x - low
         index = cast(low, i64)
-        s, one = _f(a), _f(1.0)
-
-        def near(d: Expr) -> Expr:
-            return ((_f(a + 2) * d - _f(a + 3)) * d) * d + one
-
-        def far(d: Expr) -> Expr:
-            return ((s * d - _f(5 * a)) * d + _f(8 * a)) * d - _f(4 * a)
-
-        weights = [far(t + one), near(t), near(one - t), far(_f(2.0) - t)]
+        weights = list(window_weights(t, a))
         places = [index + k for k in (-1, 0, 1, 2)]
         if self.attrs["exclude_outside"]:
             weights = [

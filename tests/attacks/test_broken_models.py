@@ -104,3 +104,32 @@ def test_broken_graphs() -> None:
 def test_unsorted_nodes_are_sorted() -> None:
     nodes = [helper.make_node("Relu", ["a"], ["y"]), helper.make_node("Neg", ["x"], ["a"])]
     assert len(import_onnx(model(nodes, {"x": [2]}, ["y"]))["main"].bindings) == 2
+
+
+@pytest.mark.parametrize(
+    "attributes,reason",
+    [({}, "the attribute 'blocksize' is missing"), ({"blocksize": 2.0}, "the attribute 'blocksize' must be of type INT, not FLOAT")],
+)
+def test_attributes_must_be_there_and_of_their_type(attributes: dict, reason: str) -> None:
+    proto = model([helper.make_node("DepthToSpace", ["x"], ["y"], **attributes)], {"x": [1, 4, 2, 2]}, ["y"])
+    with pytest.raises(CompileError, match=reason):
+        import_onnx(proto)
+
+
+@pytest.mark.parametrize("op,position,opset", [("CumSum", 1, 17), ("TopK", 1, 17), ("Trilu", 1, 17), ("DFT", 2, 20)])
+def test_a_number_must_be_one_number(op: str, position: int, opset: int) -> None:
+    names = ["x", *[""] * (position - 1), "n"]
+    outputs = ["y", "i"] if op == "TopK" else ["y"]
+    for count in (0, 2):
+        numbers = {"n": np.ones(count, np.int64)}
+        proto = model([helper.make_node(op, names, outputs)], {"x": [1, 4, 1]}, ["y"], numbers, opset)
+        with pytest.raises(CompileError, match=f"must be one number, not {count}"):
+            import_onnx(proto)
+
+
+def test_an_empty_input_of_absurd_dimensions_is_refused() -> None:
+    node = helper.make_node("ReduceSum", ["x", "axes"], ["y"])
+    proto = model([node], {"x": [2, 3]}, ["y"])
+    proto.graph.input.append(helper.make_tensor_value_info("axes", TensorProto.INT64, [0, 2**62, 2**62]))
+    with pytest.raises(CompileError):
+        import_onnx(proto)

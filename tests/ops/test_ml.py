@@ -6,9 +6,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import onnxruntime
 import pytest
 from onnx import helper
+from support.models import run_compiled, run_onnxruntime
 
 import everport
 from everport.ir.errors import UnsupportedError
@@ -31,7 +31,7 @@ CASES: list[tuple[str, list[np.ndarray], dict[str, Any]]] = [
     ("OneHotEncoder", [INTS], {"cats_int64s": [3, 7, 1], "zeros": 1}),
     *(
         ("LinearRegressor", [FINITE], {"coefficients": list(np.linspace(-1, 1, 8)), "intercepts": [0.5, -1.0], "targets": 2, "post_transform": p})
-        for p in ("NONE", "SOFTMAX")
+        for p in ("NONE", "SOFTMAX", "LOGISTIC")
     ),
 ]
 
@@ -49,10 +49,7 @@ def test_agrees_with_onnx_runtime(op: str, inputs: list[np.ndarray], attributes:
     opsets = [helper.make_opsetid("ai.onnx.ml", 3), helper.make_opsetid("", 20)]
     model = helper.make_model(graph, opset_imports=opsets, ir_version=9)
     feed = dict(zip(names, inputs, strict=True))
-    expected = onnxruntime.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"]).run(None, feed)[0]
-    path = everport.compile(model, output=tmp_path / "m.everport", opt=1)
-    with everport.load(path, threads=1) as loaded:
-        made = loaded.run(feed)["y"]
+    expected, made = run_onnxruntime(model, feed)["y"], run_compiled(model, feed, tmp_path)["y"]
     assert made.dtype == expected.dtype
     np.testing.assert_allclose(made, expected, 1e-5, 1e-6)
 

@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 import onnx
-import onnxruntime
 import pytest
 from onnx import TensorProto, helper
+from support.models import run_compiled, run_onnxruntime
 
 import everport
 from everport.ir.errors import UnsupportedError
@@ -45,10 +45,8 @@ def model(op: str, used: set[str], steps: Any = STEPS, **attributes: Any) -> tup
 
 
 def compared(proto: onnx.ModelProto, inputs: dict[str, np.ndarray], folder: Path) -> None:
-    expected = onnxruntime.InferenceSession(proto.SerializeToString(), providers=["CPUExecutionProvider"]).run(None, inputs)
-    with everport.load(everport.compile(proto, output=folder / "m.everport", opt=1), threads=1) as loaded:
-        made = loaded.run(inputs)
-    for name, value in zip(made, expected, strict=True):
+    made = run_compiled(proto, inputs, folder)
+    for name, value in run_onnxruntime(proto, inputs).items():
         np.testing.assert_allclose(made[name], value, 1e-4, 1e-5, err_msg=name)
 
 
@@ -81,19 +79,23 @@ def test_activations(name: str, tmp_path: Path) -> None:
     compared(*model("RNN", {"B"}, activations=[name], **how), tmp_path)
 
 
+def test_parameters_go_to_the_activations_that_take_them(tmp_path: Path) -> None:
+    names = ["HardSigmoid", "tanh", "ScaledTanh"]
+    compared(*model("LSTM", {"B"}, activations=names, activation_alpha=[0.3, 0.7], activation_beta=[0.4, 1.2]), tmp_path)
+
+
 def test_the_batch_may_come_first(tmp_path: Path) -> None:
     proto, inputs = model("LSTM", {"B"}, direction="bidirectional")
-    expected = onnxruntime.InferenceSession(proto.SerializeToString(), providers=["CPUExecutionProvider"]).run(None, inputs)
+    expected = run_onnxruntime(proto, inputs)
     flipped, _ = model("LSTM", {"B"}, direction="bidirectional", layout=1)
     flipped.graph.input[0].CopyFrom(helper.make_tensor_value_info("X", TensorProto.FLOAT, ["batch", STEPS, WIDTH]))
     inputs["X"] = np.ascontiguousarray(inputs["X"].transpose(1, 0, 2))
-    with everport.load(everport.compile(flipped, output=tmp_path / "m.everport", opt=1), threads=1) as loaded:
-        made = loaded.run(inputs)
-    np.testing.assert_allclose(made["Y"], expected[0].transpose(2, 0, 1, 3), 1e-4, 1e-5)
-    np.testing.assert_allclose(made["Y_c"], expected[2].transpose(1, 0, 2), 1e-4, 1e-5)
+    made = run_compiled(flipped, inputs, tmp_path)
+    np.testing.assert_allclose(made["Y"], expected["Y"].transpose(2, 0, 1, 3), 1e-4, 1e-5)
+    np.testing.assert_allclose(made["Y_c"], expected["Y_c"].transpose(1, 0, 2), 1e-4, 1e-5)
 
 
-@pytest.mark.parametrize("steps,reason", [("time", "a recurrent layer of time steps"), (500, "a recurrent layer of 500 steps")])
+@pytest.mark.parametrize("steps,reason", [("time", "here it is time, which --dim can fix"), (500, "a recurrent layer of 500 steps")])
 def test_lengths_that_need_a_loop_are_refused(steps: Any, reason: str, tmp_path: Path) -> None:
     with pytest.raises(UnsupportedError) as error:
         everport.compile(model("GRU", set(), steps)[0], output=tmp_path / "m.everport")

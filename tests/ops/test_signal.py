@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 from onnx import TensorProto, helper
+from support.models import run_compiled
 
-import everport
 from everport.ir.errors import UnsupportedError
 
 
@@ -23,9 +23,7 @@ def ran(op: str, inputs: dict[str, Any], constants: dict[str, Any], names: list[
         [helper.make_tensor(n, TensorProto.INT64 if np.asarray(v).dtype.kind == "i" else TensorProto.FLOAT, np.shape(v), np.ravel(v)) for n, v in constants.items()],
     )
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 20)], ir_version=10)
-    path = everport.compile(model, output=folder / "m.everport", opt=1)
-    with everport.load(path, threads=1) as loaded:
-        return loaded.run(inputs)["y"]
+    return run_compiled(model, inputs, folder)["y"]
 
 
 def parts(z: np.ndarray) -> np.ndarray:

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 import pytest
 from onnx import TensorProto, helper
+from support.models import run_compiled
 
-import everport
 from everport.ir.errors import UnsupportedError
 
 # 1-grams 2, 3, 5; 2-grams (2, 3), (3, 3), (5, 2); the 3-gram (2, 3, 2). Columns out of order, one shared by two n-grams.
@@ -29,9 +29,7 @@ def ran(x: np.ndarray, folder: Path, **attributes: Any) -> np.ndarray:
         [helper.make_tensor_value_info("y", TensorProto.FLOAT, None)],
     )
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 20)], ir_version=10)
-    path = everport.compile(model, output=folder / "m.everport", opt=1)
-    with everport.load(path, threads=1) as loaded:
-        return loaded.run({"x": x})["y"]
+    return run_compiled(model, {"x": x}, folder)["y"]
 
 
 def counted(row: list[int], lengths: range, skips: int) -> np.ndarray:

@@ -9,8 +9,7 @@ import onnx
 import pytest
 from onnx import TensorProto, helper
 from onnx.reference import ReferenceEvaluator
-
-import everport
+from support.models import run_compiled
 
 DOMAIN = "ai.onnx.preview.training"
 STEPS = {
@@ -21,10 +20,7 @@ STEPS = {
 
 
 def compared(model: onnx.ModelProto, inputs: dict[str, np.ndarray], folder: Path) -> None:
-    path = everport.compile(model, output=folder / "m.everport", opt=1)
-    expected = ReferenceEvaluator(model).run(None, inputs)
-    with everport.load(path, threads=1) as loaded:
-        made = loaded.run(inputs)
+    expected, made = ReferenceEvaluator(model).run(None, inputs), run_compiled(model, inputs, folder)
     for value, (name, array) in zip(expected, made.items(), strict=True):
         np.testing.assert_allclose(array, value, rtol=2e-5, atol=1e-6, err_msg=name)
 

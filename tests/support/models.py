@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import onnx
+import onnxruntime
 from onnx import TensorProto, helper, numpy_helper
+
+import everport
 
 
 def model(
@@ -27,6 +31,18 @@ def model(
         [numpy_helper.from_array(w, n) for n, w in (weights or {}).items()],
     )
     return helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)], ir_version=10)
+
+
+def run_compiled(proto: onnx.ModelProto, inputs: dict[str, np.ndarray], folder: Path) -> dict[str, np.ndarray]:
+    """The outputs of the model compiled into a package in `folder`, by name."""
+    with everport.load(everport.compile(proto, output=folder / "m.everport", opt=1), threads=1) as loaded:
+        return loaded.run(inputs)
+
+
+def run_onnxruntime(proto: onnx.ModelProto, inputs: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """ONNX Runtime's outputs by name."""
+    session = onnxruntime.InferenceSession(proto.SerializeToString(), providers=["CPUExecutionProvider"])
+    return dict(zip([o.name for o in session.get_outputs()], session.run(None, inputs), strict=True))
 
 
 def perceptron() -> onnx.ModelProto:
